@@ -1,0 +1,57 @@
+# Two commands do everything: `make run` starts it, `make test` proves it.
+# `make help` lists the rest.
+
+PYTHON ?= python3 python3.13 python3.12 python3.11
+VENV := .venv/bin
+# What the linters and the type checker read, as far as it exists.
+CODE := $(wildcard adapter/hermes_mobile proxy/hermes_client_proxy sdk/python/hermes_client.py \
+	demo bench scripts/setup.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-run run test check lint bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## make every environment (both Hermes versions, linters, Node packages)
+	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) && "$$python" scripts/setup.py
+
+setup-run:
+	@python=$$(PYTHON="$(PYTHON)" scripts/find-python) && "$$python" scripts/setup.py run
+
+run: setup-run ## start a real Hermes Agent with both doors and an offline model
+	@exec $(VENV)/python -m demo
+
+test: setup ## run every test, the real Hermes Agents included
+	@$(VENV)/python -m pytest -q
+	@$(MAKE) --no-print-directory test-node
+
+.PHONY: test-node
+test-node:
+	@if command -v npm >/dev/null; then \
+		for folder in sdk/typescript web; do \
+			if [ -f $$folder/package.json ]; then \
+				(cd $$folder && npm test --if-present --silent) || exit 1; fi; done; fi
+
+lint: setup ## linters, types and import rules, without the tests
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+	@$(VENV)/mypy $(CODE)
+	@# The import rules name every room of the house: they hold once all rooms stand.
+	@if [ -f adapter/hermes_mobile/commands.py ] && [ -f proxy/hermes_client_proxy/app.py ]; then \
+		$(VENV)/lint-imports --no-cache; fi
+	@if command -v npm >/dev/null; then \
+		for folder in sdk/typescript web; do \
+			if [ -f $$folder/package.json ]; then \
+				(cd $$folder && npm run --if-present --silent check) || exit 1; fi; done; fi
+
+check: lint test ## everything that must hold before a change is merged
+
+bench: setup ## measure both doors beside their bare counterparts
+	@$(VENV)/python -m bench
+
+clean: ## remove the environments, the demo's home and all caches
+	@rm -rf .venv .hermes-env .setup .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .import_linter_cache sdk/typescript/node_modules sdk/typescript/dist
+	@rm -rf web/node_modules web/dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
