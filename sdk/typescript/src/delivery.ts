@@ -1,0 +1,318 @@
+/**
+ * Moves the outbox onto the connection: in order, files part by part as the socket drains, again
+ * after a drop, until the agent has taken each item.
+ *
+ * Where the door offers `accepted`, that frame is the proof. Where it does not, an item counts as
+ * taken once the door has answered a `ping` written right behind it: a door reads its messages in
+ * order, so by then it has read the item and has not refused it.
+ */
+import { bytesToBase64 } from "./base64.ts";
+import type { Clock } from "./clock.ts";
+import { HermesError } from "./errors.ts";
+import type { UploadProgress } from "./events.ts";
+import type { ConnectionEnd } from "./connection.ts";
+import type { Outbox, OutboxEntry } from "./outbox.ts";
+import {
+  CloseCode,
+  MAX_MEDIA_PARTS,
+  type ClientFrame,
+  type ErrorFrame,
+  type MediaInFrame,
+} from "./protocol.ts";
+
+export interface DeliveryParts {
+  readonly clock: Clock;
+  readonly outbox: Outbox;
+  readonly partBytes: number;
+  /** Writes a frame; false if the connection is gone. */
+  send(frame: ClientFrame): boolean;
+  /** Bytes the socket has not written yet. */
+  buffered(): number;
+  progress(progress: UploadProgress): void;
+}
+
+/** Items written and not confirmed at once. */
+const WINDOW = 32;
+/** The next part is handed to the socket when no more than this waits in it, in bytes. */
+const DRAINED = 256 * 1024;
+/** How often a draining socket is looked at, in milliseconds. */
+const DRAIN_POLL = 50;
+/** A hand-over that failed at the door is tried again after these pauses (milliseconds), then given up. */
+const HANDOVER_PAUSES = [1_000, 4_000, 15_000];
+/** Refusals that concern an item even if the door does not say which (receipts by `pong` only). */
+const ITEM_REFUSALS = new Set(["bad_frame", "too_big", "unsupported_frame", "internal_error"]);
+
+export class Delivery {
+  readonly #parts: DeliveryParts;
+  /** Raised with every change of connection: what an older loop does no longer counts. */
+  #generation = 0;
+  #connected = false;
+  #pumping = false;
+  #accepts = false;
+  #dueTimer: unknown;
+  /** `ts` of the ping behind an item -> the item's id, where the door does not offer `accepted`. */
+  readonly #receipts = new Map<string, string>();
+  #receiptCount = 0;
+  /** Uploads taken back half-way: the door's complaint about them is no news. */
+  readonly #takenBack = new Set<string>();
+
+  constructor(parts: DeliveryParts) {
+    this.#parts = parts;
+  }
+
+  /** A large item is on its way. */
+  get uploading(): boolean {
+    return this.#parts.outbox.unconfirmed().some((entry) => entry.record.content.kind !== "text");
+  }
+
+  connected(accepts: boolean): void {
+    this.#generation += 1;
+    this.#connected = true;
+    this.#accepts = accepts;
+    this.#receipts.clear();
+    this.#parts.outbox.requeue();
+    this.pump();
+  }
+
+  disconnected(end?: ConnectionEnd): void {
+    this.#generation += 1;
+    this.#connected = false;
+    this.#pumping = false;
+    this.#receipts.clear();
+    this.#takenBack.clear();
+    this.#clearDue();
+    if (end !== undefined) this.#blameSize(end);
+    this.#parts.outbox.requeue();
+  }
+
+  /** Sends whatever is due. */
+  pump(): void {
+    if (!this.#connected || this.#pumping) return;
+    this.#pumping = true;
+    const generation = this.#generation;
+    void this.#run(generation).finally(() => {
+      if (generation === this.#generation) this.#pumping = false;
+    });
+  }
+
+  async #run(generation: number): Promise<void> {
+    const { outbox, clock } = this.#parts;
+    for (;;) {
+      if (generation !== this.#generation) return;
+      if (outbox.unconfirmed().length >= (this.#accepts ? WINDOW : 1)) return;
+      const entry = outbox.next(clock.now());
+      if (entry === undefined) {
+        this.#pumpWhenDue();
+        return;
+      }
+      if (!(await this.#write(entry, generation))) return;
+    }
+  }
+
+  /** @returns false if the connection went away meanwhile */
+  async #write(entry: OutboxEntry, generation: number): Promise<boolean> {
+    const { outbox } = this.#parts;
+    const { content, id } = entry.record;
+    if (content.kind === "text") {
+      outbox.mark(entry, "sent"); // before the write: the answer may be quicker than this function
+      if (!this.#parts.send({ t: "text", id, text: content.text })) return false;
+    } else {
+      outbox.mark(entry, "sending");
+      const parts =
+        content.kind === "voice" ? 1 : Math.ceil(content.bytes.length / this.#parts.partBytes);
+      for (let part = 0; part < parts; part += 1) {
+        await this.#drained(entry, part * this.#parts.partBytes, generation);
+        if (generation !== this.#generation) return false;
+        if (entry.state !== "sending") {
+          // Refused meanwhile: the door has let go of it. Discarded: it has not.
+          if (entry.state === "discarded") this.#takeBack(entry, part, parts);
+          return true;
+        }
+        if (!this.#parts.send(this.#frameOf(entry, part, parts))) return false;
+      }
+      outbox.mark(entry, "sent");
+      void this.#watchTail(entry, generation);
+    }
+    if (!this.#accepts) this.#askReceipt(id);
+    return true;
+  }
+
+  #frameOf(entry: OutboxEntry, part: number, parts: number): ClientFrame {
+    const { content, id } = entry.record;
+    if (content.kind === "text") return { t: "text", id, text: content.text };
+    if (content.kind === "voice") {
+      return {
+        t: "audio",
+        id,
+        format: content.format,
+        data: bytesToBase64(content.bytes),
+        ...(content.transcript === undefined ? {} : { text: content.transcript }),
+      };
+    }
+    const begin = part * this.#parts.partBytes;
+    const frame: MediaInFrame = {
+      t: "media",
+      id,
+      kind: content.mediaKind,
+      mime: content.mime,
+      ...(content.filename === undefined ? {} : { filename: content.filename }),
+      ...(content.caption === undefined ? {} : { caption: content.caption }),
+      data: bytesToBase64(content.bytes.subarray(begin, begin + this.#parts.partBytes)),
+      part,
+      parts,
+    };
+    return frame;
+  }
+
+  /**
+   * The app took a half-sent file back. The door would hold its parts until the connection ends,
+   * against the few open uploads a device may have; parts that disagree about their number make it
+   * drop them at once. The last part is never sent this way, so no door can take it for a whole file.
+   */
+  #takeBack(entry: OutboxEntry, written: number, parts: number): void {
+    const { content, id } = entry.record;
+    if (written === 0 || content.kind !== "file") return;
+    this.#takenBack.add(id);
+    const disagreeing = parts < MAX_MEDIA_PARTS ? parts + 1 : parts - 1;
+    this.#parts.send({
+      t: "media",
+      id,
+      kind: content.mediaKind,
+      data: "AA==",
+      part: 0,
+      parts: disagreeing,
+    });
+  }
+
+  // ---- progress -----------------------------------------------------------------------------
+
+  async #drained(entry: OutboxEntry, written: number, generation: number): Promise<void> {
+    this.#tellProgress(entry, written);
+    while (
+      this.#parts.buffered() > DRAINED &&
+      generation === this.#generation &&
+      entry.state === "sending"
+    ) {
+      await this.#pause();
+      this.#tellProgress(entry, written);
+    }
+  }
+
+  async #watchTail(entry: OutboxEntry, generation: number): Promise<void> {
+    const { content } = entry.record;
+    const size = content.kind === "text" ? 0 : content.bytes.length;
+    for (;;) {
+      if (generation !== this.#generation || entry.state !== "sent") return;
+      this.#tellProgress(entry, size);
+      if (this.#parts.buffered() === 0) return;
+      await this.#pause();
+    }
+  }
+
+  #tellProgress(entry: OutboxEntry, written: number): void {
+    const { content, id } = entry.record;
+    if (content.kind === "text") return;
+    // What waits in the socket is base64: three bytes of the file are four in there.
+    const waiting = Math.ceil((this.#parts.buffered() * 3) / 4);
+    const sent = Math.max(0, Math.min(written, content.bytes.length) - waiting);
+    this.#parts.progress({ id, sent, size: content.bytes.length });
+  }
+
+  #pause(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#parts.clock.setTimeout(resolve, DRAIN_POLL);
+    });
+  }
+
+  // ---- outcomes -----------------------------------------------------------------------------
+
+  accepted(id: string): void {
+    const entry = this.#parts.outbox.get(id);
+    if (entry === undefined || (entry.state !== "sent" && entry.state !== "sending")) return;
+    this.#confirm(entry);
+  }
+
+  ponged(ts: unknown): void {
+    const id = typeof ts === "string" ? this.#receipts.get(ts) : undefined;
+    if (id === undefined) return;
+    this.#receipts.delete(ts as string);
+    this.accepted(id);
+  }
+
+  /** @returns false if the error is about something else than the outbox */
+  refused(error: ErrorFrame): boolean {
+    if (error.id !== undefined && this.#takenBack.delete(error.id)) return true;
+    const entry = this.#blamed(error);
+    if (entry === undefined) return false;
+    for (const [ts, id] of this.#receipts) if (id === entry.record.id) this.#receipts.delete(ts);
+    const pause = HANDOVER_PAUSES[entry.failures];
+    if (error.code === "internal_error" && pause !== undefined) {
+      entry.failures += 1;
+      entry.notBefore = this.#parts.clock.now() + pause;
+      this.#parts.outbox.mark(entry, "queued");
+    } else {
+      this.#parts.outbox.fail(entry, { code: error.code, message: error.message });
+    }
+    this.pump();
+    return true;
+  }
+
+  #blamed(error: ErrorFrame): OutboxEntry | undefined {
+    const unconfirmed = this.#parts.outbox.unconfirmed();
+    if (error.id !== undefined) return unconfirmed.find((entry) => entry.record.id === error.id);
+    const [only] = unconfirmed;
+    return !this.#accepts && ITEM_REFUSALS.has(error.code) ? only : undefined;
+  }
+
+  /** A door that closes over a message's size would do so for ever: the item fails, not the connection. */
+  #blameSize(end: ConnectionEnd): void {
+    const tooBig =
+      end.code === CloseCode.messageTooBig ||
+      (end.code === CloseCode.policyViolation && end.reason === "too_big");
+    if (!tooBig) return;
+    const large = this.#parts.outbox
+      .unconfirmed()
+      .filter((entry) => entry.record.content.kind !== "text");
+    const newest = large.at(-1);
+    if (newest === undefined) return;
+    const message =
+      "The agent's door closed the connection because this item was too large for it.";
+    this.#parts.outbox.fail(newest, { code: "too_big", message });
+  }
+
+  #confirm(entry: OutboxEntry): void {
+    const { content, id } = entry.record;
+    if (content.kind !== "text") {
+      this.#parts.progress({ id, sent: content.bytes.length, size: content.bytes.length });
+    }
+    this.#parts.outbox.accept(entry);
+    this.pump();
+  }
+
+  discard(entry: OutboxEntry, error: HermesError): void {
+    this.#parts.outbox.discard(entry, error);
+    this.pump();
+  }
+
+  #askReceipt(id: string): void {
+    this.#receiptCount += 1;
+    const ts = `receipt-${this.#receiptCount}`;
+    this.#receipts.set(ts, id);
+    this.#parts.send({ t: "ping", ts });
+  }
+
+  #pumpWhenDue(): void {
+    this.#clearDue();
+    const due = this.#parts.outbox.nextDue();
+    if (due === undefined) return;
+    const delay = Math.max(0, due - this.#parts.clock.now());
+    this.#dueTimer = this.#parts.clock.setTimeout(() => {
+      this.pump();
+    }, delay);
+  }
+
+  #clearDue(): void {
+    if (this.#dueTimer !== undefined) this.#parts.clock.clearTimeout(this.#dueTimer);
+    this.#dueTimer = undefined;
+  }
+}

@@ -1,0 +1,285 @@
+/** `HermesPanelClient`: a web page's side of the browser door. */
+import { systemClock, type Clock } from "./clock.ts";
+import {
+  DEFAULT_PANEL_BASE,
+  type ApprovalAnswered,
+  type ApprovalChoice,
+  type ModelList,
+  type RunAborted,
+  type RunStarted,
+  type SessionCreated,
+  type SessionDetail,
+  type SessionList,
+  type ToolList,
+} from "./contract.ts";
+import { randomId } from "./id.ts";
+import { PanelError, errorOfResponse } from "./panel-error.ts";
+import { runStream, type RunUpdate } from "./run-stream.ts";
+
+export interface HermesPanelClientOptions {
+  /** The document the page shows; its sessions are the ones listed and made. */
+  readonly documentId: string;
+  readonly workspaceId?: string;
+  /** Path of the proxy on the page's own origin. Default `/api/hermes/client`. */
+  readonly baseUrl?: string;
+  /** Default: the global `fetch`. */
+  readonly fetch?: typeof fetch;
+  /** Silence after which an event stream counts as lost, in milliseconds. Default 45 000: three heartbeats. */
+  readonly silence?: number;
+  /** Time without a stream after which `watchRun` gives up, in milliseconds. Default: never. */
+  readonly giveUpAfter?: number;
+  /** First and largest upper bound of the random pause before a stream is opened again. Defaults 500 and 15 000 ms. */
+  readonly backoffBase?: number;
+  readonly backoffCap?: number;
+  /** Makes the traceId of a call. Default: `trace_` and a random id. */
+  readonly createTraceId?: () => string;
+  readonly clock?: Clock;
+  /** 0 <= n < 1, for the jitter. Default `Math.random`. */
+  readonly random?: () => number;
+}
+
+export interface CallOptions {
+  readonly signal?: AbortSignal;
+  /** Found again in the proxy's and Hermes' logs. Default: a new one for each call. */
+  readonly traceId?: string;
+}
+
+export interface RunRequest {
+  readonly sessionId: string;
+  /** The user's words and nothing else: context belongs into the fields below. */
+  readonly message: string;
+  readonly model?: string;
+  /** What the page shows, as JSON. At most 64 KiB together with the selection. */
+  readonly pageContext?: unknown;
+  readonly selectedBlockId?: string | null;
+  readonly selectedText?: string | null;
+}
+
+export interface StartOptions extends CallOptions {
+  /** The same key with the same request is the same run. Default: a random key for each call. */
+  readonly idempotencyKey?: string;
+}
+
+export interface WatchOptions {
+  readonly sessionId: string;
+  /** Continue after this event (`id` of a `RunUpdate`). Default: from the start. */
+  readonly lastEventId?: string;
+  /** Ends watching. The run goes on; `abortRun` ends it. */
+  readonly signal?: AbortSignal;
+}
+
+/** How often a start is repeated under its key when its answer got lost on the way. */
+const START_REPEATS = 2;
+
+/**
+ * The agent beside a document.
+ *
+ * ```ts
+ * const panel = new HermesPanelClient({ documentId: "doc_1", workspaceId: "ws_1" });
+ * const { sessionId } = await panel.createSession({ title: "Questions" });
+ * const { runId } = await panel.startRun({ sessionId, message: "Summarise this page." });
+ * for await (const update of panel.watchRun(runId, { sessionId })) {
+ *   if (update.kind === "event" && isRunEvent(update.event, "message.delta")) show(update.event.delta);
+ * }
+ * ```
+ *
+ * Every method rejects with a `PanelError` (with `code` and `traceId`), or with the signal's reason.
+ */
+export class HermesPanelClient {
+  readonly documentId: string;
+  readonly workspaceId: string | undefined;
+  readonly #base: string;
+  readonly #fetch: typeof fetch;
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly #createTraceId: () => string;
+  readonly #stream: {
+    readonly silence: number;
+    readonly giveUpAfter: number | undefined;
+    readonly backoffBase: number;
+    readonly backoffCap: number;
+  };
+
+  constructor(options: HermesPanelClientOptions) {
+    this.documentId = options.documentId;
+    this.workspaceId = options.workspaceId;
+    this.#base = (options.baseUrl ?? DEFAULT_PANEL_BASE).replace(/\/+$/, "");
+    // Called as a plain function: browsers refuse `fetch` as a method of another object.
+    const own = options.fetch ?? globalThis.fetch;
+    this.#fetch = (input, init) => own(input, init);
+    this.#clock = options.clock ?? systemClock;
+    this.#random = options.random ?? Math.random;
+    this.#createTraceId = options.createTraceId ?? (() => `trace_${randomId()}`);
+    this.#stream = {
+      silence: options.silence ?? 45_000,
+      giveUpAfter: options.giveUpAfter,
+      backoffBase: options.backoffBase ?? 500,
+      backoffCap: options.backoffCap ?? 15_000,
+    };
+  }
+
+  /** Sessions of this document, newest first. */
+  listSessions(options: CallOptions & { readonly limit?: number } = {}): Promise<SessionList> {
+    const query = this.#query({ limit: options.limit?.toString() });
+    return this.#get(`/sessions${query}`, options);
+  }
+
+  /** A new session. Hermes knows it once its first run has started. */
+  createSession(options: CallOptions & { readonly title?: string } = {}): Promise<SessionCreated> {
+    return this.#post("/sessions", { ...this.#document(), title: options.title }, options);
+  }
+
+  /** The messages of a session, from Hermes. */
+  getSession(sessionId: string, options: CallOptions = {}): Promise<SessionDetail> {
+    return this.#get(`/sessions/${encodeURIComponent(sessionId)}${this.#query({})}`, options);
+  }
+
+  /**
+   * Starts a run; `watchRun` shows it. Two calls, so that a lost connection never starts it twice:
+   * if the answer does not arrive, the start is repeated under the same key.
+   */
+  async startRun(request: RunRequest, options: StartOptions = {}): Promise<RunStarted> {
+    const body = { ...this.#document(), ...request };
+    const key = options.idempotencyKey ?? randomId();
+    const fixed = { ...options, traceId: options.traceId ?? this.#createTraceId() };
+    for (let repeats = 0; ; repeats += 1) {
+      try {
+        return await this.#post<RunStarted>("/runs", body, fixed, { "Idempotency-Key": key });
+      } catch (error) {
+        const lost = error instanceof PanelError && error.code === "network";
+        if (!lost || repeats >= START_REPEATS) throw error;
+      }
+    }
+  }
+
+  /**
+   * The events of a run until its end, across lost connections. Leaving the loop or aborting the
+   * signal ends watching and nothing else.
+   */
+  watchRun(runId: string, options: WatchOptions): AsyncGenerator<RunUpdate, void, undefined> {
+    const query = this.#query({ sessionId: options.sessionId });
+    const path = `/events/${encodeURIComponent(runId)}${query}`;
+    const parts = {
+      ...this.#stream,
+      clock: this.#clock,
+      random: this.#random,
+      open: (lastEventId: string, signal: AbortSignal) =>
+        this.#fetch(this.#base + path, {
+          headers: {
+            Accept: "text/event-stream",
+            "X-Trace-Id": this.#createTraceId(),
+            ...(lastEventId === "" ? {} : { "Last-Event-ID": lastEventId }),
+          },
+          cache: "no-store",
+          credentials: "same-origin",
+          signal,
+        }),
+    };
+    return runStream(parts, options.lastEventId ?? "", options.signal);
+  }
+
+  /** Asks Hermes to stop a run. Its end arrives as an event (`run.cancelled`, as a rule). */
+  abortRun(runId: string, sessionId: string, options: CallOptions = {}): Promise<RunAborted> {
+    const path = `/runs/${encodeURIComponent(runId)}/abort`;
+    return this.#post(path, { ...this.#document(), sessionId }, options);
+  }
+
+  /** Answers an `approval.request`; the id is its `approvalId`. */
+  approve(
+    runId: string,
+    answer: {
+      readonly sessionId: string;
+      readonly approvalId: string;
+      readonly choice: ApprovalChoice;
+    },
+    options: CallOptions = {},
+  ): Promise<ApprovalAnswered> {
+    const path = `/runs/${encodeURIComponent(runId)}/approval`;
+    return this.#post(path, { ...this.#document(), ...answer }, options);
+  }
+
+  listModels(options: CallOptions = {}): Promise<ModelList> {
+    return this.#get(`/models${this.#query({})}`, options);
+  }
+
+  listTools(options: CallOptions = {}): Promise<ToolList> {
+    return this.#get(`/tools${this.#query({})}`, options);
+  }
+
+  // ---- inside -------------------------------------------------------------------------------
+
+  #document(): { readonly documentId: string; readonly workspaceId?: string } {
+    return {
+      documentId: this.documentId,
+      ...(this.workspaceId === undefined ? {} : { workspaceId: this.workspaceId }),
+    };
+  }
+
+  #query(more: Readonly<Record<string, string | undefined>>): string {
+    const query = new URLSearchParams();
+    for (const [name, value] of Object.entries({ ...this.#document(), ...more })) {
+      if (value !== undefined) query.set(name, value);
+    }
+    return `?${query.toString()}`;
+  }
+
+  #get<Answer>(path: string, options: CallOptions): Promise<Answer> {
+    const traceId = options.traceId ?? this.#createTraceId();
+    return this.#ask(path, { method: "GET", headers: { "X-Trace-Id": traceId } }, traceId, options);
+  }
+
+  #post<Answer>(
+    path: string,
+    body: Readonly<Record<string, unknown>>,
+    options: CallOptions,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<Answer> {
+    const traceId = options.traceId ?? this.#createTraceId();
+    const init = {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "X-Trace-Id": traceId, ...headers },
+      body: JSON.stringify({ ...body, traceId }),
+    };
+    return this.#ask(path, init, traceId, options);
+  }
+
+  async #ask<Answer>(
+    path: string,
+    init: RequestInit & { readonly headers: Readonly<Record<string, string>> },
+    traceId: string,
+    options: CallOptions,
+  ): Promise<Answer> {
+    let response: Response;
+    let body: unknown;
+    try {
+      response = await this.#fetch(this.#base + path, {
+        ...init,
+        headers: { Accept: "application/json", ...init.headers },
+        cache: "no-store",
+        credentials: "same-origin",
+        ...(options.signal === undefined ? {} : { signal: options.signal }),
+      });
+      if (response.ok) body = await readJson(response);
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      const message = "The server could not be reached, or its answer was cut off.";
+      throw new PanelError({ code: "network", message, status: 0, traceId, cause: error });
+    }
+    if (!response.ok) throw await errorOfResponse(response);
+    if (typeof body !== "object" || body === null || (body as { ok?: unknown }).ok !== true) {
+      const message = "The server answered in a form that is not the Hermes proxy's.";
+      throw new PanelError({ code: "bad_answer", message, status: response.status, traceId });
+    }
+    return body as Answer;
+  }
+}
+
+/** Undefined for what is no JSON; rejects if the body breaks off. */
+async function readJson(response: Response): Promise<unknown> {
+  const text = await response.text();
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
