@@ -76,6 +76,8 @@ def config(options: Options) -> dict[str, Any]:
         # Runs, session reads and mobile turns share one pool of cpus + 4 threads.
         "gateway": {"api_server": {"max_concurrent_runs": (os.cpu_count() or 1) + 2}},
         "cron": {"wrap_response": False},
+        # The newer Hermes would hide the demo's own tool behind a search.
+        "tools": {"tool_search": {"enabled": "off"}},
     }
     return merged(ours, options.config)
 
@@ -106,11 +108,19 @@ def write_home(home: Path, options: Options) -> None:
         "API_SERVER_KEY": options.api_key,
         **options.mobile,
     }
-    lines = "".join(f"{name}={value}\n" for name, value in environment.items())
+    lines = "".join(f"{name}={_quoted(value)}\n" for name, value in environment.items())
     write_secret(home / ".env", lines)
     target = home / "plugins" / "demo-words"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(PLUGIN, target, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _quoted(value: str) -> str:
+    """A value as .env files hold it."""
+    if all(c.isalnum() or c in "-_.:/@,=+" for c in value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def environment(home: Path, caller: Mapping[str, str] = os.environ) -> dict[str, str]:

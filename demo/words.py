@@ -158,7 +158,9 @@ def _tool_answer(
     if name == PAIR_TOOL:
         pairs = result.get("results")
         if isinstance(pairs, list):
-            return [f"approval: {choice_of(_object(p))} ({_object(p).get('command')})" for p in pairs]
+            return [
+                f"approval: {choice_of(_object(p))} ({_object(p).get('command')})" for p in pairs
+            ]
         return [f"approval: {choice_of(result)}"]
     if asks:
         suffix = "" if alone else f" ({arguments.get('command')})"
