@@ -115,6 +115,7 @@ MAX_ID_CHARS = 128
 
 # Close code of a connection that a newer one of the same device has taken over.
 CLOSE_REPLACED = 4001
+CLOSE_ABNORMAL = 1006
 CLOSE_POLICY = 1008
 CLOSE_TOO_BIG = 1009
 CLOSE_TRY_LATER = 1013
@@ -1578,8 +1579,12 @@ class HermesClient:
                     asyncio.create_task(self._beat(socket)),
                 ]
                 finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                # Several may end at once; the one that knows the reason is the one to believe.
+                told = [task.result() for task in finished if task.exception() is None]
+                reason = next((text for text in told if text), None)
                 for task in finished:
-                    reason = reason or task.result()
+                    if reason is None:
+                        task.result()
         except ConnectionClosed:
             pass
         except TimeoutError:
@@ -1591,7 +1596,7 @@ class HermesClient:
             await self._hang_up(socket)
             # Their exceptions are the connection's end, told above.
             await asyncio.gather(*tasks, return_exceptions=True)
-        code = socket.close_code
+        code = None if socket.close_code is None else int(socket.close_code)
         self._judge(socket)
         if code == CLOSE_TOO_BIG and self._writing is not None and not self._writing.done.done():
             self._writing.done.set_exception(
@@ -1601,8 +1606,9 @@ class HermesClient:
             )
         self._writing = None
         if reason is None:
-            said = socket.close_reason
-            reason = f"closed by the server ({code}{f': {said}' if said else ''})"
+            said = f": {socket.close_reason}" if socket.close_reason else ""
+            lost = code in (None, CLOSE_ABNORMAL)
+            reason = "the connection was lost" if lost else f"closed by the server ({code}{said})"
         return code, reason
 
     def _hello(self) -> Frame:
