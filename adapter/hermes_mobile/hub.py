@@ -1,0 +1,846 @@
+"""Connections, devices, turns, avatar, cards and timers: frames in, effects out.
+
+The core of the device door. It decides everything and waits for nothing: no socket, no clock, no
+Hermes. Every input takes `now` in seconds of any steady clock; what shall happen is read from
+`effects()` in order, and what is written to a connection from `next_frame()`. The shell's loop is:
+feed, drain the effects, write, re-arm the timer for `next_deadline()`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .dedup import Dedup, Seen
+from .outbox import (
+    Answer,
+    Deferred,
+    File,
+    Kept,
+    Outbox,
+    OutboxFull,
+    OutgoingMedia,
+    Ready,
+)
+from .outbox import State as StateItem
+from .prompts import OTHER, Card, OpenCard, Prompts, State, judge
+from .protocol import (
+    CLOSE_POLICY,
+    CLOSE_REPLACED,
+    CLOSE_TRY_LATER,
+    EXTENSIONS,
+    HELLO_TIMEOUT,
+    PROTOCOL_VERSION,
+    TYPING_IDLE,
+    Accepted,
+    Avatar,
+    Capabilities,
+    Hello,
+    PromptDone,
+    ProtocolError,
+    ReadyDevice,
+    TypingOut,
+    device_id,
+    device_text,
+    encode,
+    error_frame,
+    well_formed,
+)
+from .protocol import Ready as ReadyFrame
+from .settings import Settings
+from .tokens import Failures, Grant, Peer, TokenBook
+from .uploads import Uploads
+
+log = logging.getLogger("hermes_mobile")
+
+ConnId = int
+
+# Connections that have not said hello; the oldest goes first (`CLOSE_TRY_LATER`).
+MAX_UNAUTHENTICATED = 256
+# Whole messages of one device that wait for the agent to take them.
+MAX_UNDER_WAY = 64
+MAX_UNDER_WAY_BYTES = 32 * 1024 * 1024
+# Device ids whose owner is remembered.
+MAX_OWNERS = 65_536
+# What was written this many seconds before a connection ended may not have arrived.
+UNSURE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What a device says of itself in `hello`."""
+
+    id: str
+    name: str = ""
+    platform: str = ""
+    app_version: str = ""
+    user_id: str = ""
+    user_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One whole message for the agent.
+
+    `kind`: text, voice, image, video, document or audio. `text`: the message, the transcript or the
+    caption, "" when there is none. `data`: the file, empty for text. `format`: wav or ogg for voice.
+    """
+
+    chat: str
+    id: str
+    kind: str
+    text: str
+    device: DeviceInfo
+    data: bytes | bytearray = b""
+    mime: str = ""
+    filename: str = ""
+    format: str = ""
+
+
+# Effects, in the order in which they are to be carried out.
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """There are frames for this connection: take them with `next_frame`."""
+
+    conn: ConnId
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Write `last` if there is one, ahead of what waits, then close."""
+
+    conn: ConnId
+    code: int
+    reason: str
+    last: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Hand over to the agent; answer with `taken` or `refused`."""
+
+    incoming: Incoming
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the agent the answer to a card; answer with `answered` or `answer_failed`."""
+
+    card_id: str
+    card: Card
+    option_id: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Tell the agent that the time of a card is over."""
+
+    card: Card
+
+
+Effect = Wake | Close | Submit | Tell | Expired
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One WebSocket. Without a grant it has not said hello."""
+
+    id: ConnId
+    peer: Peer
+    opened: float
+    box: Outbox
+    grant: Grant | None = None
+    device: Device | None = None
+    sender: str = ""  # whose deliveries these are, for the dedup of `deliver`
+    extensions: tuple[str, ...] = ()
+    refused: bool = False  # an error is on its way, nothing more is read
+
+    @property
+    def may_deliver(self) -> bool:
+        """A deliver token always may; a process of the owner on this machine may."""
+        return self.grant is not None and (self.grant.deliver or self.peer.owner_machine)
+
+
+@dataclass(slots=True, eq=False)
+class Device:
+    """One app, connected or away."""
+
+    id: str
+    info: DeviceInfo
+    box: Outbox = field(default_factory=Outbox)
+    conn: Connection | None = None
+    uploads: Uploads = field(default_factory=Uploads)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    in_turn: bool = False
+    speaking: bool = False
+    idle_at: float | None = None  # the pause after words outside of a turn
+    # What the device was last told of avatar state and typing, and when; None: that is not sure.
+    told: tuple[str, bool] | None = ("idle", False)
+    told_at: float = -UNSURE_SECONDS
+    under_way: int = 0
+    under_way_bytes: int = 0
+
+    @property
+    def state(self) -> tuple[str, bool]:
+        """Avatar state and typing as they are."""
+        return (
+            "speaking" if self.speaking else "thinking" if self.in_turn else "idle"
+        ), self.in_turn
+
+    @property
+    def forgettable(self) -> bool:
+        """Nothing of this device needs to be remembered."""
+        return not (self.conn or self.box or self.answers or self.in_turn or self.under_way)
+
+
+class Hub:
+    """The core's state. Inputs return at once; see the module's docstring."""
+
+    def __init__(self, settings: Settings, *, deliver_secret: str = "") -> None:
+        self.settings = settings
+        self.tokens = TokenBook(settings, deliver_secret)
+        self.dedup = Dedup()
+        self.prompts = Prompts(settings.prompt_ttl)
+        self.connections: dict[ConnId, Connection] = {}
+        self.devices: dict[str, Device] = {}
+        self._owners: OrderedDict[str, bytes] = OrderedDict()
+        self._unauthenticated: OrderedDict[ConnId, float] = OrderedDict()
+        self._failures = Failures()
+        self._rejections: dict[ConnId, tuple[float, ProtocolError]] = {}
+        self._pausing: set[Device] = set()
+        self._texts: dict[str, Incoming] = {}  # typed answers on their way, by card id
+        self._effects: deque[Effect] = deque()
+        self._woken: set[ConnId] = set()
+
+    # ----------------------------------------------------------------------------------------------
+    # Out
+
+    def effects(self) -> Iterator[Effect]:
+        """Drain what is to be done, in order."""
+        while self._effects:
+            effect = self._effects.popleft()
+            if isinstance(effect, Wake):
+                self._woken.discard(effect.conn)
+            yield effect
+
+    def next_frame(self, conn: ConnId, now: float) -> bytes | None:
+        """The next frame to write to `conn`, None when nothing waits. It counts as sent."""
+        connection = self.connections.get(conn)
+        if connection is None:
+            return None
+        partial = "partial_edits" in connection.extensions
+        return connection.box.next_frame(conn, partial, now)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` has to be called next."""
+        deadlines = [at for at, _ in self._rejections.values()]
+        if self._unauthenticated:
+            deadlines.append(next(iter(self._unauthenticated.values())) + HELLO_TIMEOUT)
+        if (card := self.prompts.next_deadline()) is not None:
+            deadlines.append(card)
+        deadlines.extend(device.idle_at for device in self._pausing if device.idle_at is not None)
+        return min(deadlines, default=None)
+
+    def tick(self, now: float) -> None:
+        """Do what time has made due."""
+        for conn, (at, error) in list(self._rejections.items()):
+            if at <= now:
+                del self._rejections[conn]
+                self._close_with(conn, error)
+        for conn, opened in list(self._unauthenticated.items()):
+            if now - opened < HELLO_TIMEOUT:
+                break
+            _, error = self._rejections.pop(conn, (now, _no_hello()))
+            self._close_with(conn, error)
+        for opened_card in self.prompts.expired(now):
+            self._card_ran_out(opened_card, now)
+        for device in list(self._pausing):
+            if device.idle_at is not None and device.idle_at <= now:
+                self._quiet(device, now)
+
+    # ----------------------------------------------------------------------------------------------
+    # Connections
+
+    def opened(self, conn: ConnId, peer: Peer, now: float) -> None:
+        """A socket is open: the hello deadline runs."""
+        self.connections[conn] = Connection(conn, peer, now, Outbox())
+        self._unauthenticated[conn] = now
+        if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
+            oldest = next(iter(self._unauthenticated))
+            self._drop(oldest, CLOSE_TRY_LATER, "too many connections without hello")
+
+    def closed(self, conn: ConnId, now: float) -> None:
+        """A socket has gone. Uploads are freed; answers wait for the device's return."""
+        self._unauthenticated.pop(conn, None)
+        self._rejections.pop(conn, None)
+        connection = self.connections.pop(conn, None)
+        if connection is None:
+            return
+        device = connection.device
+        if device is not None and device.conn is connection:
+            self._detach(device, now)
+            self._forget(device)
+
+    def hello(self, conn: ConnId, hello: Hello, now: float) -> None:
+        """Judge the first frame; `ready`, open cards and what waited are on their way.
+
+        Raises `ProtocolError`, always fatal.
+        """
+        connection = self.connections[conn]
+        try:
+            grant = self._admit(hello)
+        except ProtocolError as error:
+            error.fatal = True
+            if error.code != "bad_frame":
+                log.info("hello refused: code=%s address=%s", error.code, connection.peer.address)
+            raise
+        said = hello.device
+        name = grant.device or f"dev-{secrets.token_hex(8)}"
+        connection.grant = grant
+        connection.sender = name
+        connection.extensions = tuple(e for e in EXTENSIONS if e in (hello.supports or ()))
+        self._unauthenticated.pop(conn, None)
+        info = DeviceInfo(
+            id=name,
+            name=device_text(said.name) if said else "",
+            platform=device_text(said.platform) if said else "",
+            app_version=device_text(said.app_version) if said else "",
+            user_id=device_text(hello.user.id) if hello.user else "",
+            user_name=device_text(hello.user.name) if hello.user else "",
+        )
+        log.info(
+            "hello: device=%s address=%s token=%s deliver_only=%s extensions=%s",
+            name,
+            connection.peer.address,
+            grant.token.hex()[:8],
+            not grant.chat,
+            ",".join(connection.extensions) or "-",
+        )
+        if grant.chat:
+            self._own(name, grant.token)
+            self._attach(connection, info, now)
+        else:
+            connection.box.put(Ready(self._ready(connection, info, hello)))
+            self._wake(connection)
+            return
+        device = connection.device
+        assert device is not None
+        self._greet(device, connection, self._ready(connection, info, hello), now)
+
+    def _admit(self, hello: Hello) -> Grant:
+        # The token is judged before the device id.
+        self.tokens.admit(hello.token, None, check_device=False)
+        asked = device_id(hello.device.id if hello.device else None)
+        grant = self.tokens.admit(hello.token, asked)
+        owner = self._owners.get(grant.device)
+        if owner is not None and owner != grant.token and not grant.internal:
+            raise ProtocolError("forbidden", "this device id belongs to another token", fatal=True)
+        return grant
+
+    def _own(self, name: str, token: bytes) -> None:
+        self._owners[name] = token
+        self._owners.move_to_end(name)
+        if len(self._owners) > MAX_OWNERS:
+            for oldest in self._owners:
+                if oldest not in self.devices:
+                    del self._owners[oldest]
+                    break
+
+    def _attach(self, connection: Connection, info: DeviceInfo, now: float) -> None:
+        device = self.devices.get(info.id)
+        if device is None:
+            device = self.devices[info.id] = Device(info.id, info)
+        old = device.conn
+        if old is not None:
+            old.device = None
+            old.box = Outbox()
+            self._detach(device, now)
+            self._drop(old.id, CLOSE_REPLACED, "replaced")
+        device.info = info
+        device.conn = connection
+        connection.device = device
+        connection.box = device.box
+
+    def _detach(self, device: Device, now: float) -> None:
+        device.conn = None
+        device.uploads.clear()
+        forgot_state = device.box.connection_gone()
+        if forgot_state or device.told != ("idle", False) or now - device.told_at < UNSURE_SECONDS:
+            device.told = None
+
+    def _ready(self, connection: Connection, info: DeviceInfo, hello: Hello) -> bytes:
+        capabilities = (
+            Capabilities(extensions=connection.extensions)
+            if hello.supports is not None
+            else Capabilities()
+        )
+        return encode(
+            ReadyFrame(
+                v=PROTOCOL_VERSION,
+                session=f"mobile:{info.id}",
+                device=ReadyDevice(info.id, info.name),
+                avatar_url=self.settings.announced_avatar_url,
+                capabilities=capabilities,
+            )
+        )
+
+    def _greet(self, device: Device, connection: Connection, ready: bytes, now: float) -> None:
+        """Everything a new connection has to know, before what waited for it."""
+        for opened in reversed(self.prompts.of(device.id)):
+            if opened.shown and opened.state is not State.AWAITING_TEXT:
+                device.box.put_first(self._card_item(opened))
+        for answer in reversed(device.answers.values()):
+            # Open answers are stated again: their last revision may have gone down with the line.
+            if answer.shown:
+                device.box.restate(answer)
+        device.box.put_first(Ready(ready))
+        if device.state != ("idle", False):
+            device.told = None  # whatever an earlier connection heard, this one has to
+        self._tell_state(device, now)
+        self._wake(connection)
+
+    def reject(
+        self, connection: Connection, error: ProtocolError, now: float | None = None
+    ) -> None:
+        """Refuse a connection: the error frame, then 1008 with the code as reason.
+
+        With `now` it counts as a failed hello, and the answer may have to wait.
+        """
+        connection.refused = True
+        delay = 0.0 if now is None else self._failures.delay(connection.peer.address, now)
+        if delay:
+            assert now is not None
+            self._rejections[connection.id] = (now + delay, error)
+        else:
+            self._close_with(connection.id, error)
+
+    def fail(self, connection: Connection, error: ProtocolError) -> None:
+        """Answer a frame at fault: an error frame, and the end of the connection if it is fatal."""
+        if error.fatal:
+            self.reject(connection, error)
+        else:
+            self.post(connection, error_frame(error))
+
+    def _close_with(self, conn: ConnId, error: ProtocolError) -> None:
+        self._drop(conn, CLOSE_POLICY, error.code, error_frame(error))
+
+    def _drop(self, conn: ConnId, code: int, reason: str, last: bytes | None = None) -> None:
+        self._unauthenticated.pop(conn, None)
+        self._rejections.pop(conn, None)
+        connection = self.connections.get(conn)
+        if connection is not None:
+            connection.refused = True
+        self._effects.append(Close(conn, code, reason, last))
+
+    def too_slow(self, conn: ConnId) -> None:
+        """The shell could not write for too long, or a box is full: cut this one connection off."""
+        connection = self.connections.get(conn)
+        if connection is None or connection.refused:
+            return
+        log.warning(
+            "connection cut off, it does not keep up: device=%s waiting_frames=%d waiting_bytes=%d",
+            connection.sender,
+            connection.box.frames,
+            connection.box.bytes,
+        )
+        self._drop(conn, CLOSE_TRY_LATER, "too slow")
+
+    # ----------------------------------------------------------------------------------------------
+    # To the device
+
+    def post(self, connection: Connection, frame: bytes) -> None:
+        """A frame for this connection alone."""
+        if connection.refused:
+            return
+        connection.box.put(Ready(frame))
+        if connection.box.full:
+            self.too_slow(connection.id)
+        self._wake(connection)
+
+    def _wake(self, connection: Connection | None) -> None:
+        if connection is not None and connection.id not in self._woken:
+            self._woken.add(connection.id)
+            self._effects.append(Wake(connection.id))
+
+    def device(self, chat: str) -> Device:
+        """The device of an address, also one that was never here: its answers wait for it."""
+        device = self.devices.get(chat)
+        if device is None:
+            device = self.devices[chat] = Device(chat, DeviceInfo(chat))
+        return device
+
+    def say(
+        self,
+        chat: str,
+        text: str,
+        *,
+        edit_of: str | None = None,
+        final: bool = True,
+        now: float,
+    ) -> str:
+        """Show a text of the agent, or the whole new text of the answer `edit_of`; its id.
+
+        `final=False`: more revisions follow; the end of the turn closes what is still open.
+        Raises `OutboxFull` when the device takes nothing and no more is kept for it.
+        """
+        device = self.device(chat)
+        answers = device.answers
+        for id in [a.id for a in answers.values() if a.final and a.pending is None]:
+            del answers[id]
+        answer = answers.get(edit_of) if edit_of is not None else None
+        if answer is None:
+            id = edit_of or f"m-{secrets.token_hex(8)}"
+            answer = Answer(id, "", final, shown=edit_of is not None)
+            answers[id] = answer
+        answer.text = well_formed(text)
+        answer.final = final
+        try:
+            device.box.revise(answer)
+        except OutboxFull:
+            if answer.sent_to == -1:
+                del answers[answer.id]
+            self._cut_full(device)
+            raise
+        self._spoke(device, now)
+        return answer.id
+
+    def withdraw(self, chat: str, message_id: str, now: float) -> None:
+        """An open answer that will not be completed: final as it was last shown."""
+        device = self.devices.get(chat)
+        answer = device.answers.get(message_id) if device else None
+        if answer is not None and not answer.final:
+            self.say(chat, answer.text, edit_of=message_id, final=True, now=now)
+
+    def show(self, chat: str, media: OutgoingMedia, now: float) -> str:
+        """Show a file; its id. Raises `OutboxFull` as `say` does."""
+        device = self.device(chat)
+        id = f"f-{secrets.token_hex(8)}"
+        try:
+            device.box.keep(File(id, media))
+        except OutboxFull:
+            self._cut_full(device)
+            raise
+        self._spoke(device, now)
+        return id
+
+    def _cut_full(self, device: Device) -> None:
+        if device.conn is not None:
+            self.too_slow(device.conn.id)
+        else:
+            log.warning("nothing more is kept for an absent device: device=%s", device.id)
+        self._forget(device)
+
+    def _spoke(self, device: Device, now: float) -> None:
+        device.speaking = True
+        if device.in_turn:
+            device.idle_at = None
+        else:
+            device.idle_at = now + TYPING_IDLE
+            self._pausing.add(device)
+        self._tell_state(device, now)
+        self._wake(device.conn)
+
+    def turn_started(self, chat: str, now: float) -> None:
+        """The agent works on something of this device: thinking and typing."""
+        device = self.device(chat)
+        if device.in_turn:
+            return
+        device.in_turn = True
+        device.speaking = False
+        self._no_pause(device)
+        self._tell_state(device, now)
+        self._wake(device.conn)
+
+    def turn_ended(self, chat: str, now: float) -> None:
+        """The turn is over: what is still open is final, typing stops, the avatar is idle."""
+        device = self.devices.get(chat)
+        if device is None:
+            return
+        for answer in list(device.answers.values()):
+            if not answer.final:
+                answer.final = True
+                try:
+                    device.box.revise(answer)
+                except OutboxFull:
+                    self._cut_full(device)
+        device.in_turn = False
+        self._quiet(device, now)
+
+    def _quiet(self, device: Device, now: float) -> None:
+        device.speaking = False
+        self._no_pause(device)
+        self._tell_state(device, now)
+        self._wake(device.conn)
+        self._forget(device)
+
+    def _no_pause(self, device: Device) -> None:
+        device.idle_at = None
+        self._pausing.discard(device)
+
+    def user_types(self, device: Device, now: float) -> None:
+        """The person types: words outside of a turn are over, the avatar listens."""
+        if not device.in_turn and device.speaking:
+            self._quiet(device, now)
+
+    def _tell_state(self, device: Device, now: float) -> None:
+        """Send what changed of avatar and typing since the device was last told."""
+        state = device.state
+        if device.conn is None or state == device.told:
+            return
+        avatar, typing = state
+        told_avatar, told_typing = device.told or (None, None)
+        if typing != told_typing and not typing:
+            device.box.put(StateItem("typing", _TYPING_STOP))
+        if avatar != told_avatar:
+            device.box.put(StateItem("avatar", _AVATAR[avatar]))
+        if typing != told_typing and typing:
+            device.box.put(StateItem("typing", _TYPING))
+        device.told, device.told_at = state, now
+
+    def _forget(self, device: Device) -> None:
+        """Let go of a device that is away and of which nothing waits."""
+        for id in [a.id for a in device.answers.values() if a.final and a.pending is None]:
+            del device.answers[id]
+        if device.forgettable and device.idle_at is None and not self.prompts.of(device.id):
+            self.devices.pop(device.id, None)
+
+    # ----------------------------------------------------------------------------------------------
+    # To the agent
+
+    def submit(self, connection: Connection, incoming: Incoming, now: float) -> None:
+        """A whole message: to the agent once, or as the typed answer to a card."""
+        device = connection.device
+        assert device is not None
+        key = f"{incoming.chat}:{incoming.id}"
+        if self.seen(device, incoming.id, now):
+            self.repeat(device, incoming.id, now)
+            return
+        size = len(incoming.data)
+        if device.under_way >= MAX_UNDER_WAY or device.under_way_bytes + size > MAX_UNDER_WAY_BYTES:
+            raise ProtocolError(
+                "internal_error",
+                "the agent has not taken your earlier messages yet: send this one again later",
+                frame_id=incoming.id,
+            )
+        self.dedup.reserve(key, now)
+        device.under_way += 1
+        device.under_way_bytes += size
+        awaiting = self._awaiting_text(device) if incoming.kind == "text" else None
+        if awaiting is None:
+            self._effects.append(Submit(incoming))
+            return
+        self._texts[awaiting.id] = incoming
+        if awaiting.state is State.AWAITING_TEXT:
+            self._tell(awaiting, OTHER, incoming.text)
+
+    def seen(self, device: Device, id: str, now: float) -> bool:
+        """Whether the agent has the message with this id, or is being handed it."""
+        return self.dedup.look(f"{device.id}:{id}", now) is not Seen.NEW
+
+    def repeat(self, device: Device, id: str, now: float) -> None:
+        """A message came again: the agent's having taken it is told again."""
+        if self.dedup.look(f"{device.id}:{id}", now) is Seen.TAKEN:
+            self._accept(device, id)
+
+    def _awaiting_text(self, device: Device) -> OpenCard | None:
+        """The card whose answer the person types next, also while the agent hears of `other`."""
+        for opened in self.prompts.of(device.id) if self.prompts.open else ():
+            telling_other = opened.state is State.ANSWERING and opened.answer == (OTHER, None)
+            if opened.card.kind == "clarify" and opened.id not in self._texts:
+                if telling_other or opened.state is State.AWAITING_TEXT:
+                    return opened
+        return None
+
+    def taken(self, incoming: Incoming, now: float) -> None:
+        """The agent has the message: its id is kept."""
+        self.dedup.keep(f"{incoming.chat}:{incoming.id}", now)
+        device = self._no_longer_under_way(incoming)
+        if device is not None:
+            self._accept(device, incoming.id)
+            self._forget(device)
+
+    def refused(self, incoming: Incoming, now: float) -> None:
+        """The hand-over failed: the id is free again and the device hears of it."""
+        self.dedup.release(f"{incoming.chat}:{incoming.id}")
+        device = self._no_longer_under_way(incoming)
+        if device is not None:
+            if device.conn is not None:
+                self.fail(
+                    device.conn,
+                    ProtocolError(
+                        "internal_error",
+                        "the agent could not take this message: send it again",
+                        frame_id=incoming.id,
+                    ),
+                )
+            self._forget(device)
+
+    def _no_longer_under_way(self, incoming: Incoming) -> Device | None:
+        device = self.devices.get(incoming.chat)
+        if device is not None:
+            device.under_way -= 1
+            device.under_way_bytes -= len(incoming.data)
+        return device
+
+    def _accept(self, device: Device, id: str) -> None:
+        connection = device.conn
+        if connection is not None and "accepted" in connection.extensions:
+            self.post(connection, encode(Accepted(id)))
+
+    # ----------------------------------------------------------------------------------------------
+    # Cards
+
+    def ask(self, chat: str, card: Card, now: float) -> str:
+        """Show a card now or when the device is back; its id. The clock runs in any case."""
+        device = self.device(chat)
+        opened = self.prompts.add(chat, card, now)
+        device.box.put(self._card_item(opened))
+        self._wake(device.conn)
+        return opened.id
+
+    def _card_item(self, opened: OpenCard) -> Deferred:
+        def render(now: float) -> bytes | None:
+            if opened.id not in self.prompts.open:
+                return None
+            opened.shown = True
+            return encode(opened.frame(now))
+
+        return Deferred(render)
+
+    def answer(
+        self, connection: Connection, card_id: str, option_id: str, text: str, now: float
+    ) -> None:
+        """A client answers a card. Raises `forbidden` for a card of another device."""
+        device = connection.device
+        assert device is not None
+        opened = self.prompts.open.get(card_id)
+        if opened is None:
+            outcome = self.prompts.outcome(card_id)
+            if outcome is None:
+                self.post(connection, encode(PromptDone(card_id, expired=True)))
+            elif outcome.chat != device.id:
+                raise _not_your_card(card_id)
+            else:
+                self.post(connection, encode(outcome.frame(card_id)))
+            return
+        if opened.chat != device.id:
+            raise _not_your_card(card_id)
+        if opened.state is State.ANSWERING:
+            return  # its outcome is on the way
+        applied, typed = judge(opened.card, option_id, text)
+        if opened.state is State.AWAITING_TEXT and typed is None:
+            self.post(connection, encode(PromptDone(card_id, OTHER)))
+            return
+        self._tell(opened, applied, typed)
+
+    def _tell(self, opened: OpenCard, option_id: str, text: str | None) -> None:
+        opened.state = State.ANSWERING
+        opened.answer = (option_id, text)
+        self._effects.append(Tell(opened.id, opened.card, option_id, text))
+
+    def answered(self, card_id: str, taken: bool, then: str | None, now: float) -> None:
+        """The agent took the answer, or no longer waits for it. `then`: a text to show after."""
+        opened = self.prompts.open.get(card_id)
+        if opened is None:
+            return
+        device = self.device(opened.chat)
+        option_id, text = opened.answer
+        incoming = self._texts.pop(card_id, None)
+        if taken and opened.card.kind == "clarify" and option_id == OTHER and text is None:
+            opened.state = State.AWAITING_TEXT
+            device.box.put(Kept(encode(PromptDone(card_id, OTHER))))
+            if incoming is not None:  # it was typed while the agent heard of `other`
+                self._texts[card_id] = incoming
+                self._tell(opened, OTHER, incoming.text)
+        else:
+            self._settle(device, card_id, option_id if taken else None, expired=not taken)
+            if incoming is not None and taken:
+                self.taken(incoming, now)
+            elif incoming is not None:  # nobody waits for it as an answer: an ordinary message
+                self._effects.append(Submit(incoming))
+        if taken and then:
+            self.say(opened.chat, then, now=now)
+        self._wake(device.conn)
+
+    def answer_failed(self, card_id: str, now: float) -> None:
+        """The agent could not be told: the card stays open."""
+        opened = self.prompts.open.get(card_id)
+        if opened is None:
+            return
+        incoming = self._texts.pop(card_id, None)
+        opened.state = State.OPEN if incoming is None else State.AWAITING_TEXT
+        device = self.device(opened.chat)
+        if incoming is not None:
+            self.refused(incoming, now)
+        elif device.conn is not None:
+            self.fail(
+                device.conn,
+                ProtocolError(
+                    "internal_error",
+                    "the agent could not be told your answer: answer again",
+                    frame_id=card_id,
+                ),
+            )
+
+    def close_card(
+        self, card_id: str, option_id: str | None = None, *, expired: bool = False, now: float
+    ) -> None:
+        """A card was settled elsewhere: a typed command, the agent's own limit."""
+        opened = self.prompts.open.get(card_id)
+        if opened is None or opened.state is State.ANSWERING:
+            return
+        device = self.device(opened.chat)
+        self._settle(device, card_id, option_id, expired=expired)
+        self._wake(device.conn)
+
+    def _card_ran_out(self, opened: OpenCard, now: float) -> None:
+        device = self.device(opened.chat)
+        option_id = opened.card.unanswered
+        if opened.state is State.AWAITING_TEXT:
+            option_id = OTHER
+        self._settle(device, opened.id, option_id, expired=True)
+        self._effects.append(Expired(opened.card))
+        self._wake(device.conn)
+
+    def _settle(
+        self, device: Device, card_id: str, option_id: str | None, *, expired: bool
+    ) -> None:
+        shown = self.prompts.open[card_id].shown
+        outcome = self.prompts.settle(card_id, option_id, expired=expired)
+        if shown:
+            device.box.put(Kept(encode(outcome.frame(card_id))))
+        self._forget(device)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def online(self, chat: str) -> bool:
+        """Whether the device is connected."""
+        device = self.devices.get(chat)
+        return device is not None and device.conn is not None
+
+    def known(self) -> Iterable[Device]:
+        """All devices that are here or have something waiting."""
+        return self.devices.values()
+
+
+def _no_hello() -> ProtocolError:
+    return ProtocolError("bad_frame", f"no `hello` within {HELLO_TIMEOUT:.0f} seconds", fatal=True)
+
+
+def _not_your_card(card_id: str) -> ProtocolError:
+    return ProtocolError("forbidden", "this card was shown to another device", frame_id=card_id)
+
+
+_TYPING = encode(TypingOut())
+_TYPING_STOP = encode(TypingOut(stop=True))
+_AVATAR = {
+    "idle": encode(Avatar("idle")),
+    "thinking": encode(Avatar("thinking")),
+    "speaking": encode(Avatar("speaking")),
+}

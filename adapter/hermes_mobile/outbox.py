@@ -1,0 +1,314 @@
+"""What is on its way to one device: ordered, bounded, rendered when it leaves.
+
+An answer is kept as its newest text, not as frames: a revision that has not left yet is replaced by
+the newer one, and only what changed since the last frame on this connection need be sent. Nothing
+here knows a socket; whoever drains the box calls `next_frame` while the device can take more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pybase64
+
+from .protocol import (
+    DEFAULT_CHUNK_LIMIT,
+    MEDIA_CHUNK_BYTES,
+    Chunk,
+    MediaKind,
+    MediaOut,
+    Message,
+    encode,
+)
+from .textsplit import split
+
+# One device may have this much under way or waiting for its return.
+MAX_OUTBOX_FRAMES = 2048
+MAX_OUTBOX_BYTES = 64 * 1024 * 1024
+
+
+class OutboxFull(Exception):
+    """The device takes nothing and its box is full: this answer is not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMedia:
+    """A file for a device: its bytes, or a `url` the app fetches itself."""
+
+    kind: MediaKind
+    mime: str
+    filename: str
+    data: bytes | bytearray = b""
+    url: str | None = None
+    caption: str | None = None
+    reply_to: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """A text of the agent under one id, in its newest form."""
+
+    id: str
+    text: str
+    final: bool
+    shown: bool = False  # a device has seen an earlier revision: the next one is an edit
+    pending: Revision | None = None  # stands in the box and has not begun to leave
+    # What the current connection was last sent, so that only changes need be sent again.
+    sent: list[str] = field(default_factory=list)
+    sent_to: int = -1
+    sent_final: bool = False
+
+
+class Item:
+    """Something that leaves as frames: about `weight` bytes in about `number` frames."""
+
+    __slots__ = ("number", "weight")
+    # Lives and dies with the connection it was made for.
+    of_connection = False
+
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
+        """The frames for connection `conn`, rendered one by one as they leave."""
+        raise NotImplementedError
+
+    def __init__(self, weight: int, number: int = 1) -> None:
+        self.weight = weight
+        self.number = number
+
+
+class Ready(Item):
+    """Frames that are made already: one `frame` each."""
+
+    __slots__ = ("frame",)
+    of_connection = True
+
+    def __init__(self, frame: bytes) -> None:
+        super().__init__(len(frame))
+        self.frame = frame
+
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
+        yield self.frame
+
+
+class Kept(Ready):
+    """A made frame that also a later connection of the device must get."""
+
+    __slots__ = ()
+    of_connection = False
+
+
+class State(Ready):
+    """An avatar or typing frame: a newer one of the same `name` takes its place."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str, frame: bytes) -> None:
+        super().__init__(frame)
+        self.name = name
+
+
+class Deferred(Item):
+    """A frame that is rendered at the moment it leaves, or not at all (None)."""
+
+    __slots__ = ("render",)
+
+    def __init__(self, render: Callable[[float], bytes | None]) -> None:
+        super().__init__(1024)
+        self.render = render
+
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
+        frame = self.render(now)
+        if frame is not None:
+            yield frame
+
+
+class Revision(Item):
+    """The newest text of an answer."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(_weight(answer.text), 1 + len(answer.text) // DEFAULT_CHUNK_LIMIT)
+        self.answer = answer
+
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
+        answer = self.answer
+        same_connection = answer.sent_to == conn
+        before = answer.sent if same_connection else []
+        chunks = split(answer.text, previous=answer.sent)
+        last = len(chunks) - 1
+        indexes = range(len(chunks))
+        final, edit = answer.final, answer.shown
+        if before == chunks and answer.sent_final == final:
+            return
+        answer.sent, answer.sent_to, answer.sent_final, answer.shown = chunks, conn, final, True
+        if partial and before:
+            changed = [i for i in indexes if i >= len(before) or before[i] != chunks[i]]
+            if final or len(before) != len(chunks):
+                # The final revision shows itself by its last frame, a new total by any.
+                changed = [*(i for i in changed if i != last), last]
+            for i in changed:
+                yield _message(answer.id, chunks[i], i, last, final, edit)
+            return
+        for i in indexes:
+            yield _message(answer.id, chunks[i], i, last, final, edit)
+
+
+def _message(id: str, text: str, index: int, last: int, final: bool, edit: bool) -> bytes:
+    return encode(Message(id, text, Chunk(index, last + 1), final and index == last, edit))
+
+
+class File(Item):
+    """A file in parts of 3 MiB, or its address."""
+
+    __slots__ = ("id", "media")
+
+    def __init__(self, id: str, media: OutgoingMedia) -> None:
+        parts = max(1, -(-len(media.data) // MEDIA_CHUNK_BYTES))
+        super().__init__((len(media.data) + 2) // 3 * 4 + 512, parts)
+        self.id = id
+        self.media = media
+
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
+        media, parts = self.media, self.number
+        whole = memoryview(media.data)
+        for part in range(parts):
+            piece = whole[part * MEDIA_CHUNK_BYTES : (part + 1) * MEDIA_CHUNK_BYTES]
+            has_data = media.url is None or bool(media.data)
+            yield encode(
+                MediaOut(
+                    id=self.id,
+                    kind=media.kind,
+                    mime=media.mime,
+                    filename=media.filename,
+                    part=part,
+                    parts=parts,
+                    final=part == parts - 1,
+                    size=len(media.data),
+                    caption=media.caption,
+                    data=pybase64.b64encode_as_string(piece) if has_data else None,
+                    url=media.url,
+                    reply_to=media.reply_to,
+                )
+            )
+
+
+def _weight(text: str) -> int:
+    return len(text) * (1 if text.isascii() else 4) + 128
+
+
+class Outbox:
+    """The ordered box of one connection or device."""
+
+    __slots__ = ("_items", "_leaving", "bytes", "frames")
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._leaving: tuple[Item, Iterator[bytes]] | None = None
+        self.bytes = 0
+        self.frames = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._items) or self._leaving is not None
+
+    def __len__(self) -> int:
+        return len(self._items) + (self._leaving is not None)
+
+    @property
+    def full(self) -> bool:
+        """Whether a bound is passed."""
+        return self.frames > MAX_OUTBOX_FRAMES or self.bytes > MAX_OUTBOX_BYTES
+
+    def put(self, item: Item) -> None:
+        """Add at the end. A state replaces an older one of its name that still waits."""
+        if isinstance(item, State):
+            for waiting in self._items:
+                if isinstance(waiting, State) and waiting.name == item.name:
+                    self._discard(waiting)
+                    break
+        self._items.append(item)
+        self._count(item, 1)
+
+    def put_first(self, item: Item) -> None:
+        """Add before everything that waits."""
+        self._items.appendleft(item)
+        self._count(item, 1)
+
+    def keep(self, item: Item) -> None:
+        """Add, or raise `OutboxFull` when it does not fit: what waits already is never dropped."""
+        if self and (
+            self.frames + item.number > MAX_OUTBOX_FRAMES
+            or self.bytes + item.weight > MAX_OUTBOX_BYTES
+        ):
+            raise OutboxFull
+        self.put(item)
+
+    def revise(self, answer: Answer) -> None:
+        """Put the newest form of `answer`, in the place of an older one that has not left yet."""
+        waiting = answer.pending
+        if waiting is None:
+            item = Revision(answer)
+            self.keep(item)
+            answer.pending = item
+            return
+        # It grew where it stands: count what it weighs now.
+        self._count(waiting, -1)
+        Item.__init__(waiting, _weight(answer.text), 1 + len(answer.text) // DEFAULT_CHUNK_LIMIT)
+        self._count(waiting, 1)
+
+    def restate(self, answer: Answer) -> None:
+        """Put an answer that was shown before everything that waits: a new connection sees it."""
+        if answer.pending is None:
+            answer.pending = Revision(answer)
+            self.put_first(answer.pending)
+
+    def _discard(self, item: Item) -> None:
+        self._items.remove(item)
+        self._count(item, -1)
+
+    def next_frame(self, conn: int, partial: bool, now: float) -> bytes | None:
+        """The next frame for connection `conn`; None when nothing waits.
+
+        `partial`: the client knows `partial_edits`. The frame counts as sent.
+        """
+        while True:
+            if self._leaving is None:
+                if not self._items:
+                    return None
+                item = self._items.popleft()
+                if isinstance(item, Revision):
+                    item.answer.pending = None
+                self._leaving = (item, item.frames(conn, partial, now))
+            item, frames = self._leaving
+            frame = next(frames, None)
+            if frame is not None:
+                return frame
+            self._leaving = None
+            self._count(item, -1)
+
+    def connection_gone(self) -> bool:
+        """Forget what was for that connection; what had half left waits again, whole.
+
+        The answer tells whether a state was among what is forgotten.
+        """
+        if self._leaving is not None:
+            item, _ = self._leaving
+            self._leaving = None
+            if isinstance(item, Revision):
+                item.answer.sent_to = -1
+                if item.answer.pending is None:
+                    self._items.appendleft(item)
+                    item.answer.pending = item
+                else:  # a newer revision waits already
+                    self._count(item, -1)
+            else:
+                self._items.appendleft(item)
+        forgotten = [item for item in self._items if item.of_connection]
+        for item in forgotten:
+            self._discard(item)
+        return any(isinstance(item, State) for item in forgotten)
+
+    def _count(self, item: Item, sign: int) -> None:
+        self.frames += sign * item.number
+        self.bytes += sign * item.weight

@@ -1,0 +1,770 @@
+"""The door itself: sockets around the core. The only file with sockets.
+
+One loop shape: feed the hub, carry out its effects, write what waits, re-arm the timer. Every
+connection is written to on its own; one that does not read holds up nobody.
+
+The WebSocket layer is picows (RFC 6455, stock asyncio transports). It keeps what it read in one
+buffer for each connection, which makes two things necessary that are marked below: a count of what
+comes before `ready`, and giving the memory of a large frame back to the system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import json
+import logging
+import socket
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+import picows
+
+from .commands import receive, too_big
+from .hub import (
+    Close,
+    ConnId,
+    Device,
+    DeviceInfo,
+    Effect,
+    Expired,
+    Hub,
+    Incoming,
+    Submit,
+    Tell,
+    Wake,
+)
+from .outbox import OutboxFull, OutgoingMedia
+from .prompts import Card
+from .protocol import (
+    CLOSE_TOO_BIG,
+    CLOSE_TRY_LATER,
+    MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES,
+    PROTOCOL_VERSION,
+)
+from .settings import Settings
+from .tokens import Headers, Peer, Refused, check_origin
+
+__all__ = [
+    "Agent",
+    "Answered",
+    "Card",
+    "Device",
+    "DeviceInfo",
+    "Door",
+    "DoorError",
+    "Incoming",
+    "OutboxFull",
+    "OutgoingMedia",
+]
+
+log = logging.getLogger("hermes_mobile")
+# The library writes what it reads into its debug log, tokens included: never that.
+_socket_log = logging.getLogger("hermes_mobile.socket")
+_socket_log.setLevel(logging.ERROR)
+
+# Sockets that have not finished the upgrade request; the oldest goes first.
+MAX_KNOCKING = 256
+UPGRADE_TIMEOUT = 10.0
+# After a close frame the client has this long to close its side, so that it reads our last frame.
+LINGER = 3.0
+# Without any byte for this long the client is asked for a sign of life, then given up.
+PING_AFTER = 15.0
+GIVE_UP_AFTER = 45.0
+HEARTBEAT = 5.0
+# A client that takes nothing of what waits for it for this long is cut off.
+STALL_AFTER = 30.0
+# From this size on a frame's memory is given back.
+LARGE_FRAME = 256 * 1024
+
+_TEXT = picows.WSMsgType.TEXT
+_BINARY = picows.WSMsgType.BINARY
+_CONTINUATION = picows.WSMsgType.CONTINUATION
+_CLOSE = picows.WSMsgType.CLOSE
+
+
+class DoorError(RuntimeError):
+    """The door cannot open; the text is for the owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What became of an answer. `taken` False: the agent no longer waits for it.
+
+    `then`: a text to show the device after the card is closed.
+    """
+
+    taken: bool
+    then: str | None = None
+
+
+class Agent(Protocol):
+    """Whoever answers: the scripted agent, or Hermes. Called on the door's loop."""
+
+    async def submit(self, incoming: Incoming) -> None:
+        """Take one message. Returning means taken; raising means it was not.
+
+        Called for one message of a device after the other; starts work, does not wait for it.
+        """
+
+    async def answer(self, card: Card, option_id: str, text: str | None) -> Answered:
+        """Take the answer to a card.
+
+        clarify: `cN` is the N-th choice; `other` with a text is that text; `other` without one
+        means that the person will type it, and a second call brings it.
+        """
+
+    async def expired(self, card: Card) -> None:
+        """The card's time is over: it counts as deny, cancel or no answer."""
+
+
+class Door:
+    """The device door: listens, and does to devices what an agent asks.
+
+    Example::
+
+        door = Door(Settings.from_sources(os.environ), agent)
+        await door.start()
+        ...
+        await door.stop()
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        agent: Agent,
+        *,
+        deliver_secret: str = "",
+        pages: Path | None = None,
+    ) -> None:
+        self.settings = settings
+        self.agent = agent
+        self.hub = Hub(settings, deliver_secret=deliver_secret)
+        self.port = settings.port
+        self._pages = pages
+        self._servers: list[asyncio.Server] = []
+        self._sockets: dict[ConnId, Socket] = {}
+        self._next_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._queues: dict[str, deque[Incoming]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._loop: asyncio.AbstractEventLoop
+        self._started = 0.0
+
+    # ----------------------------------------------------------------------------------------------
+    # Life
+
+    async def start(self) -> None:
+        """Listen. Raises `DoorError` with a sentence for the owner (port in use, no such address)."""
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+        for sock in await self._bind():
+            self._servers.append(
+                await picows.ws_create_server(
+                    self._upgrade,
+                    sock=sock,
+                    backlog=512,
+                    websocket_handshake_timeout=UPGRADE_TIMEOUT,
+                    enable_auto_ping=False,
+                    enable_auto_pong=True,
+                    max_frame_size=2 * MAX_FRAME_BYTES,
+                    read_buffer_init_size=2048,
+                    use_aiofastnet=False,
+                    logger_name=_socket_log,
+                )
+            )
+        self._heart = self._loop.create_task(self._heartbeat())
+        log.info("the device door listens on %s port %d", self.settings.host, self.port)
+
+    async def _bind(self) -> list[socket.socket]:
+        host, port = self.settings.host, self.settings.port
+        bound: list[socket.socket] = []
+        try:
+            found = await self._loop.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            for family, kind, proto, _, address in dict.fromkeys(found):
+                sock = _Doorstep(family, kind, proto)
+                bound.append(sock)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                # A port that the system chose for the first address is the port of all.
+                sock.bind((address[0], self.port, *address[2:]))
+                sock.setblocking(False)
+                self.port = sock.getsockname()[1]
+        except OSError as error:
+            for opened in bound:
+                opened.close()
+            if error.errno == errno.EADDRINUSE:
+                raise DoorError(
+                    f"port {port} on {host} is in use by another program: "
+                    "stop it, or set MOBILE_PORT to a free port"
+                ) from error
+            raise DoorError(
+                f"the door cannot listen on {host} port {port} ({error.strerror or error}): "
+                "check MOBILE_HOST and MOBILE_PORT"
+            ) from error
+        return bound
+
+    async def stop(self) -> None:
+        """Close every connection (1001, the clients come again) and free the port."""
+        for server in self._servers:
+            server.close()
+        if self._heart is not None:
+            self._heart.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for sock in list(self._sockets.values()):
+            sock.close(1001, "the door closes", linger=1.0)
+        waiting = [sock.gone for sock in self._sockets.values()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=2.0)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for server in self._servers:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(server.wait_closed(), 1.0)
+        self._servers.clear()
+        log.info("the device door is closed")
+
+    # ----------------------------------------------------------------------------------------------
+    # What an agent may do
+
+    def say(
+        self,
+        chat: str,
+        text: str,
+        *,
+        message_id: str | None = None,
+        final: bool = True,
+        reply_to: str | None = None,
+    ) -> str:
+        """Show `text`, any length, to the device `chat`; its message id.
+
+        With `message_id` it is the whole new text of that message. `final=False`: more revisions
+        follow. Raises `OutboxFull` when nothing more is kept for a device that does not read.
+        """
+        try:
+            return self.hub.say(chat, text, edit_of=message_id, final=final, now=self._now())
+        finally:
+            self._drain()
+
+    def withdraw(self, chat: str, message_id: str) -> None:
+        """An open message that will not be completed is final as it was last shown."""
+        self.hub.withdraw(chat, message_id, self._now())
+        self._drain()
+
+    def show(self, chat: str, media: OutgoingMedia) -> str:
+        """Show a file; its id. Raises `OutboxFull` as `say` does."""
+        try:
+            return self.hub.show(chat, media, self._now())
+        finally:
+            self._drain()
+
+    def ask(self, chat: str, card: Card) -> str:
+        """Show a card, now or after the device's next `ready`; its id."""
+        id = self.hub.ask(chat, card, self._now())
+        self._drain()
+        return id
+
+    def close_card(
+        self, card_id: str, option_id: str | None = None, *, expired: bool = False
+    ) -> None:
+        """A card was settled another way: a typed command, the agent's own limit."""
+        self.hub.close_card(card_id, option_id, expired=expired, now=self._now())
+        self._drain()
+
+    def turn_started(self, chat: str) -> None:
+        """The agent works for this device: thinking and typing."""
+        self.hub.turn_started(chat, self._now())
+        self._drain()
+
+    def turn_ended(self, chat: str) -> None:
+        """The turn is over: open messages are final, typing stops, the avatar is idle."""
+        self.hub.turn_ended(chat, self._now())
+        self._drain()
+
+    def online(self, chat: str) -> bool:
+        """Whether the device is connected."""
+        return self.hub.online(chat)
+
+    def device(self, chat: str) -> DeviceInfo | None:
+        """What the device last said of itself; None for one that is not known."""
+        device = self.hub.devices.get(chat)
+        return device.info if device is not None else None
+
+    # ----------------------------------------------------------------------------------------------
+    # The loop shape
+
+    def _now(self) -> float:
+        return self._loop.time()
+
+    def _fed(self, conn: ConnId, raw: bytes | bytearray | memoryview) -> None:
+        receive(self.hub, conn, raw, self._loop.time())
+        self._drain()
+
+    def _drain(self) -> None:
+        if self._draining:  # an effect's own consequences join the running drain
+            return
+        self._draining = True
+        try:
+            for effect in self.hub.effects():
+                self._carry_out(effect)
+        finally:
+            self._draining = False
+        self._arm()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Wake(conn):
+                sock = self._sockets.get(conn)
+                if sock is not None:
+                    sock.pump()
+            case Close(conn, code, reason, last):
+                sock = self._sockets.get(conn)
+                if sock is not None:
+                    if last is not None:
+                        sock.write(last)
+                    # Who did not sign in or does not read is not waited for.
+                    sock.close(code, reason, linger=0.2 if code == CLOSE_TRY_LATER else LINGER)
+            case Submit(incoming):
+                queue = self._queues.get(incoming.chat)
+                if queue is not None:
+                    queue.append(incoming)
+                else:
+                    self._queues[incoming.chat] = deque([incoming])
+                    self._start(self._hand_over(incoming.chat))
+            case Tell(card_id, card, option_id, text):
+                self._start(self._tell(card_id, card, option_id, text))
+            case Expired(card):
+                self._start(self._expire(card))
+
+    def _start(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _arm(self) -> None:
+        deadline = self.hub.next_deadline()
+        if self._timer is not None:
+            if deadline == self._timer.when():
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.hub.tick(self._loop.time())
+        self._drain()
+
+    async def _hand_over(self, chat: str) -> None:
+        """Hand a device's messages over in their order, one at a time."""
+        queue = self._queues[chat]
+        try:
+            while queue:
+                incoming = queue.popleft()
+                try:
+                    await self.agent.submit(incoming)
+                except Exception:
+                    log.exception("the agent did not take a message: device=%s", chat)
+                    self.hub.refused(incoming, self._now())
+                else:
+                    self.hub.taken(incoming, self._now())
+                self._drain()
+        finally:
+            del self._queues[chat]
+
+    async def _tell(self, card_id: str, card: Card, option_id: str, text: str | None) -> None:
+        try:
+            answered = await self.agent.answer(card, option_id, text)
+        except Exception:
+            log.exception("the agent could not be told an answer: card=%s", card_id)
+            self.hub.answer_failed(card_id, self._now())
+        else:
+            self.hub.answered(card_id, answered.taken, answered.then, self._now())
+        self._drain()
+
+    async def _expire(self, card: Card) -> None:
+        try:
+            await self.agent.expired(card)
+        except Exception:
+            log.exception("the agent could not be told that a card ran out: kind=%s", card.kind)
+
+    async def _heartbeat(self) -> None:
+        """Ask silent clients for a sign of life; any byte counts, also of an unfinished frame."""
+        while True:
+            await asyncio.sleep(HEARTBEAT)
+            now = self._now()
+            for sock in list(self._sockets.values()):
+                sock.beat(now)
+            self._drain()
+
+    # ----------------------------------------------------------------------------------------------
+    # Sockets
+
+    def _upgrade(self, request: Any) -> Any:
+        """Answer one HTTP request: an upgrade of `/ws`, or a small page."""
+        headers: dict[str, list[str]] = {}
+        for name, value in request.headers.items():
+            headers.setdefault(name.lower(), []).append(value)
+        # Whatever stands behind `?` is not looked at: a token there would end in access logs.
+        path = request.path.partition(b"?")[0].decode("latin-1")
+        try:
+            if path == "/ws":
+                if "websocket" not in ",".join(headers.get("upgrade", [])).lower():
+                    raise Refused(426, "this address speaks WebSocket (protocol v1)")
+                check_origin(headers, self.settings)
+                return Socket(self, headers)
+            return self._page(path)
+        except Refused as refusal:
+            return _http(refusal.status, {"error": refusal.message}, {"Connection": "close"})
+
+    def _page(self, path: str) -> Any:
+        if path == "/health":
+            return _http(200, self.health())
+        if self._pages is not None and path.startswith("/avatar"):
+            return _static(self._pages, path)
+        raise Refused(404, "nothing here: apps connect to /ws")
+
+    def health(self) -> dict[str, object]:
+        """What `GET /health` says: no secret and nothing about a person."""
+        return {
+            "status": "ok",
+            "product": "hermes-mobile",
+            "version": _version(),
+            "protocol": PROTOCOL_VERSION,
+            "connections": len(self._sockets),
+            "uptime_seconds": int(self._now() - self._started),
+        }
+
+    def _opened(self, sock: Socket, remote: str, headers: Headers) -> ConnId:
+        self._next_id += 1
+        self._sockets[self._next_id] = sock
+        self.hub.opened(self._next_id, Peer.of(remote, headers, self.settings), self._loop.time())
+        return self._next_id
+
+    def _closed(self, conn: ConnId) -> None:
+        if self._sockets.pop(conn, None) is not None:
+            self.hub.closed(conn, self._loop.time())
+            self._drain()
+
+
+class Socket(picows.WSListener):
+    """One WebSocket between picows and the door."""
+
+    def __init__(self, door: Door, headers: Headers) -> None:
+        self._door = door
+        self._headers = headers
+        self.gone: asyncio.Future[None] = door._loop.create_future()
+        self._paused = False
+        self._closing = False
+        self._fragments: bytearray | None = None
+        self._gate: _Gate | None = None
+        self._mark: tuple[int, int, int] = (0, 0, 0)
+        self._frames = 0
+        self._alive = self._flowing = self._asked = door._loop.time()
+
+    # Called by picows
+
+    def on_ws_connected(self, transport: Any) -> None:
+        self._transport = transport
+        stream = transport.underlying_transport
+        peer = stream.get_extra_info("peername")
+        remote = peer[0] if isinstance(peer, tuple) else ""
+        _let_in(stream)
+        self._gate = _Gate(stream, MAX_HELLO_BYTES, self._hello_too_big)
+        self.conn = self._door._opened(self, remote, self._headers)
+        self._headers = {}
+        self._door._drain()
+
+    def on_ws_frame(self, transport: Any, frame: Any) -> None:
+        self._frames += 1
+        kind = frame.msg_type
+        if kind is _CLOSE or kind == _CLOSE:
+            self._answer_close(frame)
+            return
+        if self._closing or kind not in (_TEXT, _BINARY, _CONTINUATION):
+            return
+        if frame.fin and kind != _CONTINUATION and self._fragments is None:
+            self._door._fed(self.conn, frame.get_payload_as_memoryview())
+        else:
+            self._fragment(frame, first=kind != _CONTINUATION)
+        if self._gate is not None and self._door.hub.connections[self.conn].grant is not None:
+            self._gate.open()
+            self._gate = None
+        if frame.payload_size >= LARGE_FRAME:
+            # Behind this frame in the buffer, so once the frame is done with.
+            self._door._loop.call_soon(_give_back, transport.underlying_transport)
+
+    def on_ws_disconnected(self, transport: Any) -> None:
+        if not self.gone.done():
+            self.gone.set_result(None)
+        self._door._closed(self.conn)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._flowing = self._door._loop.time()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.pump()
+
+    # Called by the door
+
+    def pump(self) -> None:
+        """Write what waits, as much as the client takes."""
+        hub, conn, now = self._door.hub, self.conn, self._door._loop.time()
+        while not self._paused and not self._closing:
+            frame = hub.next_frame(conn, now)
+            if frame is None:
+                return
+            self.write(frame)
+
+    def write(self, frame: bytes) -> None:
+        """Write one frame."""
+        if not self._closing:
+            self._transport.send(_TEXT, frame)
+
+    def close(self, code: int, reason: str, *, linger: float) -> None:
+        """Say goodbye and end the connection within `linger` seconds."""
+        if self._closing:
+            return
+        self._closing = True
+        with contextlib.suppress(Exception):
+            self._transport.send_close(code, reason.encode()[:120])
+        self._door._loop.call_later(linger, self._transport.disconnect, False)
+
+    def beat(self, now: float) -> None:
+        """Look for signs of life since the last look."""
+        if self._closing:
+            return
+        stream = self._transport.underlying_transport
+        waiting = stream.get_write_buffer_size()
+        # The room that the reader has left tells of bytes of a frame that is not complete yet.
+        mark = (self._frames, len(stream.get_protocol().get_buffer(-1)), waiting)
+        if mark[:2] != self._mark[:2]:
+            self._alive = now
+        if waiting < self._mark[2] or not waiting:
+            self._flowing = now  # what was written leaves: that is life too
+            if waiting:
+                self._alive = now
+        self._mark = mark
+        if waiting and now - self._flowing >= STALL_AFTER:
+            self._door.hub.too_slow(self.conn)
+        elif now - self._alive >= GIVE_UP_AFTER:
+            self.close(1001, "no sign of life", linger=1.0)
+        elif now - max(self._alive, self._asked) >= PING_AFTER:
+            self._asked = now
+            self._transport.send_ping(b"")
+
+    # Inside
+
+    def _fragment(self, frame: Any, *, first: bool) -> None:
+        if first == (self._fragments is not None):
+            self.close(1002, "fragments out of order", linger=LINGER)
+            return
+        if self._fragments is None:
+            self._fragments = bytearray()
+        self._fragments += frame.get_payload_as_memoryview()
+        if len(self._fragments) > MAX_FRAME_BYTES:
+            self._fragments = None
+            hub = self._door.hub
+            hub.fail(hub.connections[self.conn], too_big())
+            self._door._drain()
+        elif frame.fin:
+            whole, self._fragments = self._fragments, None
+            self._door._fed(self.conn, whole)
+
+    def _answer_close(self, frame: Any) -> None:
+        if not self._closing:
+            self._closing = True
+            with contextlib.suppress(Exception):
+                self._transport.send_close(frame.get_close_code(), b"")
+        self._transport.disconnect()
+
+    def _hello_too_big(self) -> None:
+        self.close(CLOSE_TOO_BIG, "too_big", linger=0.2)
+
+
+class _Gate(asyncio.BufferedProtocol):
+    """Stands before picows' reader until `ready` and counts what comes in.
+
+    Without it each connection could make the reader hold a whole frame before it has said who it
+    is.
+    """
+
+    def __init__(self, stream: asyncio.Transport, limit: int, passed: Callable[[], None]) -> None:
+        self._stream = stream
+        self._reader: Any = stream.get_protocol()
+        self._left = limit
+        self._passed = passed
+        stream.set_protocol(self)
+
+    def open(self) -> None:
+        """Let the reader read by itself from now on."""
+        self._stream.set_protocol(self._reader)
+
+    def get_buffer(self, sizehint: int) -> Any:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._left < 0:
+            return
+        self._left -= nbytes
+        if self._left < 0:
+            self._passed()
+        else:
+            self._reader.buffer_updated(nbytes)
+
+    def eof_received(self) -> Any:
+        return self._reader.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._reader.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._reader.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._reader.resume_writing()
+
+
+class _Doorstep(socket.socket):
+    """A listening socket that keeps the number of those who have not finished the upgrade bounded.
+
+    Beyond `MAX_KNOCKING` the oldest is shut down, so that slow handshakes cost others nothing.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._knocking: OrderedDict[int, socket.socket] = OrderedDict()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        sock, address = super().accept()
+        knocking = self._knocking
+        number = sock.fileno()
+        knocking.pop(number, None)  # an earlier socket of this number has gone
+        knocking[number] = sock
+        _doorsteps[number] = self
+        if len(knocking) > MAX_KNOCKING:
+            for old, waiting in list(knocking.items()):
+                if waiting.fileno() != old:
+                    del knocking[old]
+            if len(knocking) > MAX_KNOCKING:
+                _, oldest = knocking.popitem(last=False)
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+        return sock, address
+
+
+# On which doorstep a socket stands, by its number.
+_doorsteps: dict[int, _Doorstep] = {}
+
+
+def _let_in(stream: asyncio.BaseTransport) -> None:
+    """The upgrade is done: the socket no longer stands on the doorstep."""
+    number = stream.get_extra_info("socket").fileno()
+    doorstep = _doorsteps.pop(number, None)
+    if doorstep is not None:
+        doorstep._knocking.pop(number, None)
+
+
+def _give_back(stream: asyncio.Transport) -> None:
+    """Give the memory behind a large frame back to the system.
+
+    The reader's buffer grows with the largest frame and stays so for the life of the connection;
+    what lies behind its read position holds nothing. Linux alone has this; elsewhere it stays.
+    """
+    if _madvise is None or stream.is_closing():
+        return
+    reader: Any = stream.get_protocol()
+    room: memoryview = reader.get_buffer(-1)
+    if len(room) < LARGE_FRAME:
+        return
+    start = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    first = -(-start // _PAGE) * _PAGE
+    length = (start + len(room) - first) // _PAGE * _PAGE
+    if length > 0:
+        _madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), _MADV_DONTNEED)
+
+
+_PAGE = 4096
+_MADV_DONTNEED = 4
+_madvise: Any = None
+if sys.platform == "linux":
+    import mmap
+
+    _PAGE = mmap.PAGESIZE
+    _madvise = getattr(ctypes.CDLL(None, use_errno=True), "madvise", None)
+
+
+_PAGE_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".json": "application/json",
+    ".woff2": "font/woff2",
+}
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'"
+    ),
+}
+
+
+def _static(root: Path, path: str) -> Any:
+    """A page of the product below `root`; nothing outside of it."""
+    if path == "/avatar":
+        return _http(301, {}, {"Location": "/avatar/"})
+    name = path.removeprefix("/")
+    if name.endswith("/"):
+        name += "index.html"
+    kind = _PAGE_TYPES.get(Path(name).suffix)
+    file = root / name
+    if ".." in name.split("/") or "\0" in name or kind is None or not file.is_file():
+        raise Refused(404, "there is no such page")
+    return _response(200, file.read_bytes(), {"Content-Type": kind, **_PAGE_HEADERS})
+
+
+def _http(status: int, body: dict[str, object], headers: dict[str, str] | None = None) -> Any:
+    return _response(
+        status,
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", "Cache-Control": "no-store", **(headers or {})},
+    )
+
+
+def _response(status: int, body: bytes, headers: dict[str, str]) -> Any:
+    response = picows.WSUpgradeResponse.create_ok_response(
+        body, {"X-Content-Type-Options": "nosniff", **headers}
+    )
+    response.status = HTTPStatus(status)
+    return picows.WSUpgradeResponseWithListener(response, None)
+
+
+def _version() -> str:
+    try:
+        return version("hermes-mobile")
+    except PackageNotFoundError:  # a directory plugin without the distribution
+        return "unpackaged"
