@@ -1,85 +1,102 @@
 """Describe the files a user sent, from the notes Hermes puts into the user's message.
 
 Hermes gives a model no bytes of a voice message, a video or a document: it saves the file and
-writes a note with the path. The offline model runs on the same machine and reads it there.
-Pictures come inline, as data URLs.
+writes a line with its path. The offline model runs on the same machine and reads it there.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import mimetypes
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 MAX_READ = 64 * 1024 * 1024
-"""Largest file that is read for its hash, in bytes."""
+"""Most bytes of a file that are read for its hash."""
 
-# A note is a bracketed paragraph that names an absolute path.
-_NOTE = re.compile(r"\[(?=[^\]\n]*/)[^\]\n]*\]")
-_PATH = re.compile(
-    r"(?:saved at:?|attached at:?|voice message:|path:?|at:)\s*`?(/[^\]\n`]*?)`?"
-    r"(?=\. |\.\]|\]| \(duration|, |$)"
-)
+_MARK = re.compile(r"(?:saved at|attached at|voice message): (?=/)")
+# A path may hold brackets and full stops itself: the longest one that is a file counts.
+_PATH_END = re.compile(r"(?=\. |\] *$|\]$| \(duration|$)")
+_SHOWN_NAME = re.compile(r"(?:document|attachment): '([^']*)'")
 _KINDS = (
     ("voice message", "voice"),
     ("audio file", "audio"),
     ("video", "video"),
-    ("document", "document"),
     ("image", "image"),
-    ("file", "document"),
 )
-# Hermes' cache puts <kind>_<hash>_ in front of a document's own name.
-_CACHE_NAME = re.compile(r"^[a-z]+_[0-9a-f]{8,}_(?=.)")
+# What Hermes says in the user's place, and what the device door says of a big text.
+_FILLERS = re.compile(
+    r"What do you see in this image\?|\(The user sent a message with no text content\)"
+    r"|\[[^\]\n]* has \d+ bytes, too many to be included here[^\]\n]*\]"
+)
 
 
-def described(text: str, content: object) -> str | None:
-    """One line per received file and its caption, or None when the message carries no file."""
-    lines: list[str] = []
-    rest = text
-    for note in _NOTE.findall(text):
-        path = _PATH.search(note)
-        if path is None or not (file := Path(path[1])).is_file():
-            continue
-        lines.append(_line(_kind(note), file.name, file.read_bytes()[:MAX_READ]))
-        rest = rest.replace(note, "")
-    if not lines:
-        lines = [_line("image", "", data, mime) for mime, data in _inline(content)]
-    if not lines:
+@dataclass(frozen=True)
+class _Received:
+    kind: str
+    name: str
+    path: Path
+
+
+def described(message: str) -> str | None:
+    """One line per received file and a last one for the caption or transcript.
+
+    None when the message carries no file.
+    """
+    received: list[_Received] = []
+    said: list[str] = []
+    for line in message.split("\n"):
+        if (found := _note(line)) is not None:
+            received.append(found)
+        else:
+            said.append(line)
+    if not received:
         return None
-    caption = _caption(rest)
-    return "\n".join(lines) + (f"\ntext: {caption}" if caption else "")
+    rest = "\n".join(said)
+    lines: list[str] = []
+    for item in received:
+        data = item.path.read_bytes()[:MAX_READ]
+        mime = mimetypes.guess_type(item.path.name)[0] or "application/octet-stream"
+        digest = hashlib.sha256(data).hexdigest()
+        lines.append(
+            f"received {item.kind}: {item.name}, {mime}, {len(data)} bytes, sha256 {digest}"
+        )
+        rest = _without_content(rest, data)
+    if caption := _FILLERS.sub("", rest).strip():
+        lines.append(f"text: {caption}")
+    return "\n".join(lines)
 
 
-def _kind(note: str) -> str:
-    lowered = note.lower()
-    return next((kind for word, kind in _KINDS if word in lowered), "document")
+def _note(line: str) -> _Received | None:
+    mark = _MARK.search(line) if line.startswith("[") else None
+    if mark is None:
+        return None
+    rest = line[mark.end() :]
+    ends = sorted({end.start() for end in _PATH_END.finditer(rest)}, reverse=True)
+    for end in ends:
+        path = Path(rest[:end])
+        if _is_file(path):
+            kind = next((kind for word, kind in _KINDS if word in line.lower()), "document")
+            shown = _SHOWN_NAME.search(line)
+            return _Received(kind, shown[1] if shown else path.name, path)
+    return None
 
 
-def _line(kind: str, name: str, data: bytes, mime: str | None = None) -> str:
-    name = _CACHE_NAME.sub("", name)
-    mime = mime or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    digest = hashlib.sha256(data).hexdigest()
-    return f"received {kind}: {name or '-'}, {mime}, {len(data)} bytes, sha256 {digest}"
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
-def _inline(content: object) -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = []
-    for part in content if isinstance(content, list) else ():
-        if not isinstance(part, Mapping) or part.get("type") != "image_url":
-            continue
-        image = part.get("image_url")
-        url = image.get("url", "") if isinstance(image, Mapping) else str(image)
-        if isinstance(url, str) and url.startswith("data:") and "," in url:
-            head, _, data = url.partition(",")
-            mime = head.removeprefix("data:").partition(";")[0]
-            found.append((mime, base64.b64decode(data)))
-    return found
-
-
-def _caption(rest: str) -> str:
-    # The content of a text document follows its note; it is no caption.
-    rest = re.sub(r"\[Content of [^\]]*\]:?\n[\s\S]*?(?=\n\n\[|\Z)", "", rest)
-    return rest.strip()
+def _without_content(text: str, data: bytes) -> str:
+    """The device door puts a text document's content into the message: it is no caption."""
+    try:
+        content = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError:
+        return text
+    start = re.search(r"\[Content of [^\n]*\]:\n", text)
+    if start is None or not text.startswith(content, start.end()):
+        return text
+    return text[: start.start()] + text[start.end() + len(content) :]

@@ -67,7 +67,7 @@ def plan(messages: Sequence[Message], tools: Sequence[str], media: Mapping[str, 
     asked = _text(turn[0].get("content"))
     if len(turn) > 1 and turn[-1].get("role") == "tool":
         return _after_tools(turn)
-    received = attachments.described(asked, turn[0].get("content"))
+    received = attachments.described(asked)
     if received is not None:
         return Plan(text=received)
     words = _newest(asked)

@@ -49,6 +49,7 @@ def new_hermes(
 
         def make(**options: Any) -> HermesProcess:
             folder = _folder(tmp_path_factory, hermes_version)
+            options.setdefault("door", DOOR)
             return stack.enter_context(HermesProcess(hermes_version, folder, **options))
 
         yield make
