@@ -86,7 +86,7 @@ class Incoming:
     """One whole message for the agent.
 
     `kind`: text, voice, image, video, document or audio. `text`: the message, the transcript or the
-    caption, "" when there is none. `data`: the file, empty for text. `format`: wav or ogg for voice.
+    caption, "" when there is none. `data`: the file, empty for text. `format`: wav or ogg of voice.
     """
 
     chat: str

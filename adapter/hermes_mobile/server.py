@@ -166,7 +166,7 @@ class Door:
     # Life
 
     async def start(self) -> None:
-        """Listen. Raises `DoorError` with a sentence for the owner (port in use, no such address)."""
+        """Listen. Raises `DoorError` with a sentence for the owner (port in use, …)."""
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
         for sock in await self._bind():
