@@ -102,6 +102,12 @@ def pins_of(file: Path) -> list[Path]:
     return files
 
 
+def modules(folder: Path) -> str:
+    """The packages and modules of a distribution: an editable install knows them by name."""
+    files = [*folder.glob("*/__init__.py"), *folder.glob("*.py")]
+    return " ".join(sorted(str(file.relative_to(ROOT)) for file in files))
+
+
 def present(environment: Environment) -> list[Path]:
     """The distributions of ours that exist in this checkout."""
     folders = [ROOT / name for name in environment.distributions]
@@ -112,22 +118,28 @@ def build(environment: Environment) -> bool:
     """Make or refresh one environment; False when it was fresh already."""
     projects = present(environment)
     pins = pins_of(environment.pins)
-    wanted = digest([*pins, *(folder / "pyproject.toml" for folder in projects)])
     python = environment.path / "bin" / "python"
     stamp = environment.path / STAMP
+    base = environment.path / f"{STAMP}-base"
     # A checkout that was moved has scripts that point to the old place.
-    wanted = f"{wanted} {environment.path} {sys.version_info[:2]}"
-    known = stamp.read_text().splitlines() if stamp.is_file() and works(python) else []
-    if wanted in known:
-        return False
+    place = f"{environment.path} {sys.version_info[:2]}"
+    works = base.is_file() and base.read_text() == place and starts(python)
 
-    if not known:
+    def state(pins: list[Path]) -> str:
+        hashed = digest([*pins, *(folder / "pyproject.toml" for folder in projects)])
+        return f"{hashed} {' '.join(modules(folder) for folder in projects)}"
+
+    wanted = state(pins)
+    if works and stamp.is_file() and wanted in stamp.read_text().splitlines():
+        return False
+    if not works:
         shutil.rmtree(environment.path, ignore_errors=True)
         run(
             [sys.executable, "-m", "venv", str(environment.path)],
             failure=f"The virtual environment {environment.path} could not be made. "
             "On Debian or Ubuntu: sudo apt-get install python3-venv",
         )
+        base.write_text(place)
     stamp.unlink(missing_ok=True)
     command = [str(python), "-m", "pip", "install", "-q", "-r", str(environment.pins)]
     command += ["-c", str(environment.pins)]
@@ -143,16 +155,12 @@ def build(environment: Environment) -> bool:
         failure=f"The packages in {environment.path} do not fit together.",
     )
     # dev.txt contains runtime.txt, so a development environment serves `make run` as well.
-    also = [
-        f"{digest([*pins_of(file), *(folder / 'pyproject.toml' for folder in projects)])} "
-        f"{environment.path} {sys.version_info[:2]}"
-        for file in pins[1:]
-    ]
-    stamp.write_text("\n".join([wanted, *also]) + "\n")
+    known = [wanted, *(state(pins_of(file)) for file in pins[1:])]
+    stamp.write_text("\n".join(known) + "\n")
     return True
 
 
-def works(python: Path) -> bool:
+def starts(python: Path) -> bool:
     """Whether an environment's interpreter starts (it does not after its base Python left)."""
     if not python.exists():
         return False
