@@ -63,6 +63,7 @@ export class MessageAssembly {
       return undefined;
     }
     const text = whole || frame.final ? message.chunks.join("") : beginning(message.chunks);
+    if (text === "" && !whole && message.told === undefined) return undefined; // no beginning yet
     return this.#tell(message, frame, text, whole);
   }
 
@@ -106,7 +107,8 @@ export class MessageAssembly {
 }
 
 function beginning(chunks: readonly (string | undefined)[]): string {
-  const hole = chunks.indexOf(undefined);
+  // `findIndex`, because `indexOf` passes over holes.
+  const hole = chunks.findIndex((chunk) => chunk === undefined);
   return chunks.slice(0, hole === -1 ? undefined : hole).join("");
 }
 

@@ -48,6 +48,7 @@ export class Delivery {
   #generation = 0;
   #connected = false;
   #pumping = false;
+  #again = false;
   #accepts = false;
   #dueTimer: unknown;
   /** `ts` of the ping behind an item -> the item's id, where the door does not offer `accepted`. */
@@ -87,12 +88,19 @@ export class Delivery {
 
   /** Sends whatever is due. */
   pump(): void {
-    if (!this.#connected || this.#pumping) return;
+    if (!this.#connected) return;
+    // A loop that is about to end may have looked before the change that is being told here.
+    this.#again = true;
+    if (this.#pumping) return;
     this.#pumping = true;
     const generation = this.#generation;
-    void this.#run(generation).finally(() => {
+    void (async () => {
+      while (this.#again && generation === this.#generation) {
+        this.#again = false;
+        await this.#run(generation);
+      }
       if (generation === this.#generation) this.#pumping = false;
-    });
+    })();
   }
 
   async #run(generation: number): Promise<void> {

@@ -13,6 +13,8 @@ export interface OutboxLimit {
 export interface OutboxEntry {
   record: OutboxRecord;
   state: OutgoingState;
+  /** Left by an earlier life of the app: before everything new, also if the clock was set back. */
+  readonly earlier: boolean;
   /** Hand-overs the door reported as failed, on this item. */
   failures: number;
   /** Not to be sent before this time (epoch milliseconds). */
@@ -62,7 +64,7 @@ export class Outbox {
     for (const record of records) {
       this.#lastSeq = Math.max(this.#lastSeq, record.seq);
       if (this.#entries.has(record.id) || this.#gone?.has(record.id) === true) continue;
-      const entry = newEntry(record, Promise.resolve());
+      const entry = newEntry(record, Promise.resolve(), true);
       this.#entries.set(record.id, entry);
       this.#listener.changed(describe(entry));
     }
@@ -120,7 +122,10 @@ export class Outbox {
   next(now: number): OutboxEntry | undefined {
     const limit = Math.min(...this.#reserved);
     return this.#ordered().find(
-      (entry) => entry.state === "queued" && entry.notBefore <= now && entry.record.seq < limit,
+      (entry) =>
+        entry.state === "queued" &&
+        entry.notBefore <= now &&
+        (entry.earlier || entry.record.seq < limit),
     );
   }
 
@@ -167,7 +172,7 @@ export class Outbox {
     const entry = this.#entries.get(id);
     if (entry?.state !== "failed") return undefined;
     const { failure: _gone, ...record } = entry.record;
-    const fresh = newEntry(record, this.#put(record));
+    const fresh = newEntry(record, this.#put(record), entry.earlier);
     this.#entries.set(id, fresh);
     this.#listener.changed(describe(fresh));
     return fresh.outgoing;
@@ -183,7 +188,7 @@ export class Outbox {
     for (const [id, entry] of this.#entries) {
       if (entry.state === "failed") continue;
       entry.settle.reject(error);
-      const again = newEntry(entry.record, Promise.resolve());
+      const again = newEntry(entry.record, Promise.resolve(), entry.earlier);
       again.failures = entry.failures;
       this.#entries.set(id, again);
     }
@@ -218,7 +223,10 @@ export class Outbox {
   }
 
   #ordered(): OutboxEntry[] {
-    return [...this.#entries.values()].sort((one, other) => one.record.seq - other.record.seq);
+    return [...this.#entries.values()].sort(
+      (one, other) =>
+        Number(other.earlier) - Number(one.earlier) || one.record.seq - other.record.seq,
+    );
   }
 
   #warn(message: string, error: unknown): void {
@@ -226,7 +234,7 @@ export class Outbox {
   }
 }
 
-function newEntry(record: OutboxRecord, stored: Promise<void>): OutboxEntry {
+function newEntry(record: OutboxRecord, stored: Promise<void>, earlier = false): OutboxEntry {
   let accept!: () => void;
   let reject!: (error: HermesError) => void;
   const accepted = new Promise<void>((resolve, refuse) => {
@@ -239,6 +247,7 @@ function newEntry(record: OutboxRecord, stored: Promise<void>): OutboxEntry {
   return {
     record,
     state: record.failure === undefined ? "queued" : "failed",
+    earlier,
     failures: 0,
     notBefore: 0,
     outgoing: { id: record.id, stored, accepted },
