@@ -32,6 +32,9 @@ _FILLERS = re.compile(
 )
 
 
+_SYSTEM_NOTE = re.compile(r"\[System note: [^\]]*\]")
+
+
 @dataclass(frozen=True)
 class _Received:
     kind: str
@@ -53,11 +56,12 @@ def described(message: str) -> str | None:
             said.append(line)
     if not received:
         return None
-    rest = "\n".join(said)
+    rest = _SYSTEM_NOTE.sub("", "\n".join(said))
     lines: list[str] = []
     for item in received:
         data = item.path.read_bytes()[:MAX_READ]
         mime = mimetypes.guess_type(item.path.name)[0] or "application/octet-stream"
+        mime = mime.replace("audio/x-wav", "audio/wav")
         digest = hashlib.sha256(data).hexdigest()
         lines.append(
             f"received {item.kind}: {item.name}, {mime}, {len(data)} bytes, sha256 {digest}"

@@ -66,7 +66,12 @@ def config(options: Options) -> dict[str, Any]:
         # manual: a command that Hermes finds dangerous is always asked about.
         "approvals": {"mode": "manual", "timeout": options.approval_timeout},
         "agent": {"clarify_timeout": options.clarify_timeout},
-        "display": {"platforms": {"mobile": {"tool_progress": options.tool_progress}}},
+        "display": {
+            # What is sent during a turn waits for its end, as with the scripted agent.
+            "busy_input_mode": "queue",
+            "busy_ack_enabled": False,
+            "platforms": {"mobile": {"tool_progress": options.tool_progress}},
+        },
         # Both would try to download something at start or in the first turn.
         "security": {"tirith_enabled": False, "allow_lazy_installs": False},
         "terminal": {"backend": "local"},

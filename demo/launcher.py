@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import re
 import signal
@@ -122,7 +123,10 @@ class Demo:
 
     @staticmethod
     def _has_browser_door() -> bool:
-        return (Path(sys.prefix) / "bin" / "hermes-client-proxy").exists()
+        try:
+            return importlib.util.find_spec("hermes_client_proxy.cli") is not None
+        except ModuleNotFoundError:
+            return False
 
     def _browser_door(self, api_port: int, api_key: str) -> tuple[str, str | None] | None:
         """Start the browser door; its address and one-use login link."""

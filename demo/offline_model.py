@@ -50,10 +50,10 @@ class OfflineModel:
         try:
             body = json.loads(await request.read())
             messages, offered = body["messages"], body.get("tools") or []
-            tools = [str(tool["function"]["name"]) for tool in offered]
+            tools = dict(_tool(tool["function"]) for tool in offered)
             if not isinstance(messages, list):
                 raise TypeError("messages is no list")
-        except (ValueError, KeyError, TypeError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
             return _error(400, f"no chat-completions request: {problem}")
         self._write({"at": time.time(), "request": body})
         plan = words.plan(messages, tools, self._media)
@@ -112,6 +112,12 @@ def pieces(plan: words.Plan) -> Iterator[str]:
         yield from (plan.text[at : at + size] for at in range(0, len(plan.text), size))
     else:
         yield from re.findall(r"\S+\s*|\s+", plan.text)
+
+
+def _tool(function: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """A tool's name and the names of its arguments."""
+    properties = (function.get("parameters") or {}).get("properties") or {}
+    return str(function["name"]), tuple(properties)
 
 
 def _call(call: words.ToolCall) -> dict[str, Any]:

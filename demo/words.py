@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ PAIR_TOOL = "terminal_pair"
 """The plugin's tool that starts two commands at once, for two pending approvals."""
 
 Message = Mapping[str, Any]
+_SYSTEM_NOTE = re.compile(r"(?:\A|\n\n)\[System note: [^\]]*\](?=\n\n|\s*\Z)")
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,16 @@ class Plan:
     status: int = 200
 
 
-def plan(messages: Sequence[Message], tools: Sequence[str], media: Mapping[str, str]) -> Plan:
+def plan(
+    messages: Sequence[Message],
+    tools: Mapping[str, Collection[str]],
+    media: Mapping[str, str],
+) -> Plan:
     """Decide the answer to one chat-completions request.
 
     Args:
         messages: the request's messages, oldest first.
-        tools: names of the tools the request offers.
+        tools: the tools the request offers, each with the names of its arguments.
         media: kind -> absolute path of a small file of that kind.
     """
     if not messages:
@@ -74,7 +79,9 @@ def plan(messages: Sequence[Message], tools: Sequence[str], media: Mapping[str, 
     return _by_word(words, tools, media) or Plan(text=f"echo: {words}")
 
 
-def _by_word(words: str, tools: Sequence[str], media: Mapping[str, str]) -> Plan | None:
+def _by_word(
+    words: str, tools: Mapping[str, Collection[str]], media: Mapping[str, str]
+) -> Plan | None:
     word, _, rest = words.partition(" ")
     rest = rest.strip()
     match word:
@@ -104,7 +111,12 @@ def _by_word(words: str, tools: Sequence[str], media: Mapping[str, str]) -> Plan
         case "clarify" if rest:
             question, *choices = (part.strip() for part in rest.split("|"))
             choices = [choice for choice in choices if choice]
-            arguments = {"question": question, **({"choices": choices} if choices else {})}
+            asked: dict[str, Any] = {"question": question}
+            if choices:
+                asked["choices"] = choices
+            # The newer Hermes takes a list of questions.
+            several = "questions" in tools.get("clarify", ())
+            arguments = {"questions": [asked]} if several else asked
             return Plan(calls=(ToolCall("clarify", arguments),))
         case "fail" if not rest:
             return Plan(status=400)
@@ -153,8 +165,11 @@ def _tool_answer(
 ) -> list[str]:
     result = _object(content)
     if name == "clarify":
-        answer = result.get("user_response", result.get("error", content))
-        return [f"clarify: {answer}"]
+        given = result.get("responses")
+        given = [_object(one) for one in given] if isinstance(given, list) else [result]
+        answers = [one.get("user_response", one.get("error", content)) for one in given]
+        said = ["no answer" if answer is None else str(answer) for answer in answers]
+        return [f"clarify: {', '.join(said)}"]
     if name == PAIR_TOOL:
         pairs = result.get("results")
         if isinstance(pairs, list):
@@ -180,8 +195,10 @@ def choice_of(result: Mapping[str, Any]) -> str:
     error = str(result.get("error") or "")
     if "timed out without user response" in error:
         return "timeout"
-    if result.get("status") in ("blocked", "approval_required") or error.startswith("BLOCKED"):
+    if "denied by user" in error:
         return "deny"
+    if result.get("status") in ("blocked", "approval_required") or error.startswith("BLOCKED"):
+        return "blocked"
     return "once" if result.get("approval") else "not asked"
 
 
@@ -205,12 +222,12 @@ def _since_user(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _newest(asked: str) -> str:
-    """What the user said last: notes in front of it and turns that failed before are left out.
+    """What the user said last: Hermes' notes and turns that failed before are left out.
 
     Hermes puts a failed turn's text in front of the next one, and notes of its own in square
-    brackets before the user's words.
+    brackets before or after the user's words.
     """
-    paragraphs = asked.strip().split("\n\n")
+    paragraphs = _SYSTEM_NOTE.sub("", asked).strip().split("\n\n")
     while len(paragraphs) > 1 and (
         paragraphs[0].strip() == "fail"
         or (paragraphs[0].startswith("[") and paragraphs[0].rstrip().endswith("]"))

@@ -34,8 +34,9 @@ logger = logging.getLogger(__name__)
 
 ASK_PREFIX = "ask_"
 PAIR_TOOL = "terminal_pair"
-REASON = "the word approve asks about every command"
+SHOWN_COMMAND = 60
 KEPT_CHOICES = 256
+KEPT_PATTERNS = 64
 PAIR_SCHEMA = {
     "name": PAIR_TOOL,
     "description": "Run two shell commands at the same time and return both results.",
@@ -75,14 +76,28 @@ class Choices:
 
 
 choices = Choices()
+own_patterns: list[tuple[str, tuple[re.Pattern[str], str]]] = []
 
 
 def ask_about(command: str) -> None:
     """Make Hermes ask about this very command, unless it would anyway."""
     if approval.detect_dangerous_command(command)[0]:
         return
-    pattern = re.compile(re.escape(command.lower()), re.IGNORECASE | re.DOTALL)
-    DANGEROUS_PATTERNS_COMPILED.append((pattern, REASON))
+    # Hermes remembers "for this session" by the reason, so it names the command.
+    reason = f"you asked to be asked about: {command[:SHOWN_COMMAND]}"
+    pattern = re.compile(rf"\s*{re.escape(command.strip().lower())}\s*\Z", re.IGNORECASE)
+    own_patterns.append((command, (pattern, reason)))
+    DANGEROUS_PATTERNS_COMPILED.append((pattern, reason))
+    if len(own_patterns) > KEPT_PATTERNS:
+        forget(own_patterns[0][0])
+
+
+def forget(command: str) -> None:
+    """The call is over: the same command without the word is not asked about."""
+    for entry in [entry for entry in own_patterns if entry[0] == command]:
+        own_patterns.remove(entry)
+        if entry[1] in DANGEROUS_PATTERNS_COMPILED:
+            DANGEROUS_PATTERNS_COMPILED.remove(entry[1])
 
 
 def before_tool(*, tool_name: str, args: Any, tool_call_id: str = "", **_: Any) -> None:
@@ -103,7 +118,9 @@ def tool_result(*, tool_name: str, args: Any, result: Any, **_: Any) -> str | No
     """Write the choice into a terminal result that was asked about."""
     if tool_name != "terminal" or not isinstance(args, dict):
         return None
-    return with_choice(str(args.get("command", "")), result)
+    command = str(args.get("command", ""))
+    forget(command)
+    return with_choice(command, result)
 
 
 def with_choice(command: str, result: Any) -> str | None:
@@ -140,6 +157,8 @@ def run_pair(args: dict[str, Any], **_: Any) -> str:
         thread.start()
     for thread in threads:
         thread.join()
+    for command in commands:
+        forget(command)
     return json.dumps({"results": results}, ensure_ascii=False)
 
 
