@@ -1,0 +1,617 @@
+"""The routes, and nothing that decides: guard, sign-in, shapes, one call into the service."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import contract, conversation
+from .auth import (
+    Authenticate,
+    Authorize,
+    LoginLink,
+    User,
+    as_user,
+    authenticator,
+    every_document,
+    session_cookie,
+)
+from .contract import (
+    BAD_REQUEST,
+    FORBIDDEN,
+    LEGACY_PATH,
+    NOT_FOUND,
+    PREFIX,
+    TOO_LARGE,
+    UNAUTHORIZED,
+    UNCONFIGURED,
+    UPSTREAM_UNAVAILABLE,
+    ProxyError,
+    bad_request,
+)
+from .guard import check_json, check_origin
+from .headers import values
+from .logs import fingerprint, log, where
+from .service import MAX_LIMIT, Service
+from .session_ids import check_document_id, check_session_id, session_id_for
+from .settings import Settings
+from .streams import stream
+from .upstream import Trace
+
+VERSION = "1.0.0"
+_BODY_TIMEOUT = 30.0
+
+
+class _TraceOnly(msgspec.Struct):
+    traceId: Any = None
+
+
+class Exchange:
+    """One request and what is known about it so far."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.request = Request(scope, receive)
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.method: str = scope["method"]
+        self.query = QueryParams(scope["query_string"])
+        self.request_id = "req_" + secrets.token_hex(12)
+        self.params: dict[str, str] = {}
+        self.user = User("")
+        self.given_trace = next(
+            (
+                value
+                for value in (
+                    *self.query.getlist("traceId"),
+                    *values(self.headers, b"x-trace-id"),
+                )
+                if contract.valid_trace_id(value)
+            ),
+            None,
+        )
+        self.trace_id = self.given_trace or "trace_" + secrets.token_hex(16)
+
+    @property
+    def trace(self) -> Trace:
+        return Trace(self.trace_id, self.request_id)
+
+    def adopt_trace(self, raw: bytes) -> None:
+        """The body's trace id goes before the others."""
+        try:
+            found = msgspec.json.decode(raw, type=_TraceOnly).traceId
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        if contract.valid_trace_id(found):
+            self.given_trace = self.trace_id = found
+
+
+Answer = msgspec.Struct
+Handler = Callable[[Exchange, Send], Coroutine[Any, Any, "Answer | None"]]
+
+
+class ProxyApp:
+    """An ASGI application; see ``create_app``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        authenticate: Authenticate | None = None,
+        authorize: Authorize | None = None,
+        legacy: ASGIApp | None = None,
+        login: LoginLink | None = None,
+    ) -> None:
+        self.settings = settings
+        self.service = Service(settings)
+        self._authenticate = authenticate
+        if authenticate is None and (settings.missing is None or login is not None):
+            self._authenticate = authenticator(settings, self.service.upstream.client)
+        self._authorize = authorize or every_document
+        self._legacy = legacy
+        self._login = login
+        routes: dict[str, dict[str, Handler]] = {
+            "/sessions": {"GET": self._sessions, "POST": self._create_session},
+            "/sessions/{session_id}": {"GET": self._session},
+            "/runs": {"POST": self._start},
+            "/events/{run_id}": {"GET": self._events},
+            "/runs/{run_id}/abort": {"POST": self._abort},
+            "/runs/{run_id}/approval": {"POST": self._approve},
+            "/models": {"GET": self._models},
+            "/tools": {"GET": self._tools},
+        }
+        self._routes = [
+            (re.compile(PREFIX + re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), by_method)
+            for path, by_method in routes.items()
+        ]
+
+    # -- ASGI -------------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    @asynccontextmanager
+    async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
+        """For a host application that mounts this one: enter it in the host's own lifespan."""
+        try:
+            yield
+        finally:
+            await self.aclose()
+
+    def begin_closing(self) -> None:
+        """Ends the open event streams with a word to the browsers; runs go on in Hermes.
+
+        Call it when the server begins to shut down, so that it need not wait for the streams.
+        """
+        self.service.runs.begin_closing()
+
+    async def aclose(self) -> None:
+        """Ends streams and closes the connections to Hermes."""
+        await self.service.close()
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive)
+        began = time.monotonic()
+        sent: list[int] = []
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                sent.append(message["status"])
+            await send(message)
+
+        path = _path(scope)
+        try:
+            if path == LEGACY_PATH:
+                await self._guard_legacy(exchange, scope, receive, watched)
+            else:
+                answer = await self._dispatch(exchange, path, watched)
+                if answer is not None:
+                    await self._send_json(exchange, watched, 200, answer)
+        except ProxyError as error:
+            if not sent:
+                await self._send_error(exchange, watched, error)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.error("request_failed", trace_id=exchange.trace_id, **where(error))
+            if sent:
+                raise
+            failed = ProxyError(UPSTREAM_UNAVAILABLE, "The request could not be carried out.")
+            await self._send_error(exchange, watched, failed)
+        log.info(
+            "request",
+            method=exchange.method if exchange.method.isalpha() else "?",
+            route=_shape(path),
+            status=sent[0] if sent else 0,
+            ms=round((time.monotonic() - began) * 1000, 1),
+            user=fingerprint(exchange.user.id),
+            trace_id=exchange.trace_id,
+            request_id=exchange.request_id,
+        )
+
+    async def _dispatch(self, exchange: Exchange, path: str, send: Send) -> Answer | None:
+        scope = exchange.request.scope
+        check_origin(exchange.headers, scope["scheme"], self.settings.public_origin)
+        if path == f"{PREFIX}/health":
+            self._check_method(exchange, {"GET": self._health})
+            return await self._health(exchange, send)
+        if path == f"{PREFIX}/login" and self._login is not None:
+            self._check_method(exchange, {"GET": self._sign_in})
+            await self._sign_in(exchange, send)
+            return None
+        for pattern, by_method in self._routes:
+            if (found := pattern.fullmatch(path)) is not None:
+                handler = self._check_method(exchange, by_method)
+                exchange.params = found.groupdict()
+                break
+        else:
+            raise ProxyError(NOT_FOUND, f"There is no such route; the routes are under {PREFIX}.")
+        if self.settings.missing is not None:
+            raise ProxyError(
+                UNCONFIGURED,
+                "The Hermes client proxy has no upstream. Set MNOTE_WEB_HERMES_UPSTREAM_URL to the "
+                "address of the Hermes API server and MNOTE_WEB_HERMES_API_KEY to its key, then "
+                "restart.",
+            )
+        exchange.user = await self._who(exchange)
+        if exchange.method == "POST":
+            check_json(exchange.headers)
+        return await handler(exchange, send)
+
+    @staticmethod
+    def _check_method(exchange: Exchange, by_method: dict[str, Handler]) -> Handler:
+        handler = by_method.get(exchange.method)
+        if handler is None:
+            raise ProxyError(
+                BAD_REQUEST,
+                "This route does not take this method; see the Allow header.",
+                status=405,
+                allow=", ".join(by_method),
+            )
+        return handler
+
+    # -- who, and what may they -------------------------------------------------------------------
+
+    async def _who(self, exchange: Exchange) -> User:
+        assert self._authenticate is not None
+        try:
+            found = self._authenticate(exchange.request)
+            if inspect.isawaitable(found):
+                found = await found
+        except Exception as error:
+            log.error("authenticate_failed", trace_id=exchange.trace_id, **where(error))
+            found = None
+        user = as_user(found)
+        if user is None:
+            raise ProxyError(UNAUTHORIZED, "Sign in to the application first.")
+        return user
+
+    async def _may(self, exchange: Exchange, workspace_id: str | None, document_id: str) -> None:
+        try:
+            allowed = self._authorize(exchange.user, workspace_id, document_id)
+            if inspect.isawaitable(allowed):
+                allowed = await allowed
+        except Exception as error:
+            log.error("authorize_failed", trace_id=exchange.trace_id, **where(error))
+            allowed = False
+        if allowed is not True:
+            raise ProxyError(FORBIDDEN, "This user may not use this document.")
+
+    async def _may_session(
+        self, exchange: Exchange, workspace_id: str | None, document_id: str | None, session_id: str
+    ) -> None:
+        owner = check_session_id(session_id)
+        if document_id is not None and check_document_id(document_id) != owner:
+            raise ProxyError(FORBIDDEN, "The session belongs to another document.")
+        if workspace_id is not None:
+            contract.check_workspace_id(workspace_id)
+        await self._may(exchange, workspace_id, owner)
+
+    # -- routes -----------------------------------------------------------------------------------
+
+    async def _sessions(self, exchange: Exchange, send: Send) -> Answer:
+        document_id = check_document_id(_required(exchange, "documentId"))
+        workspace_id = contract.check_workspace_id(_required(exchange, "workspaceId"))
+        limit = _limit(exchange)
+        await self._may(exchange, workspace_id, document_id)
+        found = await self.service.sessions(exchange.trace, document_id, limit)
+        return contract.SessionList(True, exchange.trace_id, found)
+
+    async def _create_session(self, exchange: Exchange, send: Send) -> Answer:
+        wanted = await self._body(exchange, contract.CreateSession)
+        contract.check_workspace_id(wanted.workspaceId)
+        session_id = session_id_for(wanted.documentId, exchange.trace_id)
+        await self._may(exchange, wanted.workspaceId, wanted.documentId)
+        if wanted.title:
+            self.service.expect_title(session_id, wanted.title)
+        return contract.SessionCreated(True, session_id, exchange.trace_id, "hermes_on_first_run")
+
+    async def _session(self, exchange: Exchange, send: Send) -> Answer:
+        session_id = exchange.params["session_id"]
+        await self._may_session(
+            exchange,
+            _optional(exchange, "workspaceId"),
+            _optional(exchange, "documentId"),
+            session_id,
+        )
+        rows, usage = await self.service.session(exchange.trace, session_id)
+        messages = [m for m in map(conversation.message, rows) if m is not None]
+        return contract.SessionDetail(True, session_id, exchange.trace_id, messages, usage)
+
+    async def _start(self, exchange: Exchange, send: Send) -> Answer:
+        wanted = await self._body(exchange, contract.StartRun)
+        await self._may_session(exchange, wanted.workspaceId, wanted.documentId, wanted.sessionId)
+        if not wanted.message.strip():
+            raise bad_request("message is empty; send the user's words.")
+        contract.check_model(wanted.model)
+        keys = values(exchange.headers, b"idempotency-key")
+        if len(keys) > 1:
+            raise bad_request("Send one Idempotency-Key.")
+        run_id = await self.service.start(
+            exchange.trace,
+            exchange.user.id,
+            wanted,
+            contract.check_idempotency_key(keys[0]) if keys else None,
+            exchange.given_trace,
+        )
+        return contract.RunStarted(True, wanted.sessionId, run_id, None, [], exchange.trace_id)
+
+    async def _events(self, exchange: Exchange, send: Send) -> None:
+        run_id = contract.check_run_id(exchange.params["run_id"])
+        session_id = _required(exchange, "sessionId")
+        await self._may_session(
+            exchange,
+            _optional(exchange, "workspaceId"),
+            _optional(exchange, "documentId"),
+            session_id,
+        )
+        run = await self.service.run(exchange.trace, run_id, session_id)
+        last_ids = values(exchange.headers, b"last-event-id")
+        last_id = last_ids[-1] if last_ids else exchange.query.get("lastEventId")
+        runs = self.service.runs
+        reader = runs.open_reader(run, exchange.user.id, last_id)
+        if reader is None:
+            await self._send(exchange, send, 204, b"", None)
+            return
+        try:
+            await stream(
+                run,
+                reader,
+                exchange.request.receive,
+                send,
+                self._head(exchange, b"text/event-stream; charset=utf-8", b"no-transform"),
+                self.settings,
+                self.service.redactor,
+            )
+        finally:
+            runs.close_reader(reader, exchange.user.id)
+
+    async def _abort(self, exchange: Exchange, send: Send) -> Answer:
+        run_id = contract.check_run_id(exchange.params["run_id"])
+        wanted = await self._body(exchange, contract.AbortRun)
+        await self._may_session(exchange, wanted.workspaceId, wanted.documentId, wanted.sessionId)
+        run = await self.service.run(exchange.trace, run_id, wanted.sessionId)
+        events = await self.service.abort(exchange.trace, run)
+        return contract.RunAborted(True, run_id, wanted.sessionId, exchange.trace_id, events)
+
+    async def _approve(self, exchange: Exchange, send: Send) -> Answer:
+        run_id = contract.check_run_id(exchange.params["run_id"])
+        wanted = await self._body(exchange, contract.AnswerApproval)
+        contract.check_approval_id(wanted.approvalId)
+        await self._may_session(exchange, wanted.workspaceId, wanted.documentId, wanted.sessionId)
+        run = await self.service.run(exchange.trace, run_id, wanted.sessionId)
+        resolved = await self.service.answer(exchange.trace, run, wanted)
+        return contract.ApprovalAnswered(
+            True,
+            run_id,
+            wanted.sessionId,
+            exchange.trace_id,
+            wanted.approvalId,
+            wanted.choice,
+            resolved,
+        )
+
+    async def _models(self, exchange: Exchange, send: Send) -> Answer:
+        default, models = await self.service.models(exchange.trace)
+        return contract.ModelList(True, exchange.trace_id, default, models)
+
+    async def _tools(self, exchange: Exchange, send: Send) -> Answer:
+        return contract.ToolList(True, exchange.trace_id, await self.service.tools(exchange.trace))
+
+    async def _health(self, exchange: Exchange, send: Send) -> Answer:
+        state, interface = await self.service.health(exchange.trace)
+        return contract.Health(
+            True,
+            exchange.trace_id,
+            VERSION,
+            self.settings.missing is None,
+            state,
+            interface,
+            self.service.runs.running,
+            self.service.runs.streams,
+        )
+
+    async def _sign_in(self, exchange: Exchange, send: Send) -> None:
+        assert self._login is not None
+        if not self._login.redeem(exchange.query.get("token", "")):
+            raise ProxyError(
+                UNAUTHORIZED,
+                "This sign-in link was used or is not right; restart the server for a new one.",
+            )
+        cookie = session_cookie(self.settings).header(self._login.user_id)
+        more = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
+        await self._send(exchange, send, 303, b"", None, more)
+
+    async def _guard_legacy(
+        self, exchange: Exchange, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """The route of old: Hermes is not spoken there any more, everything else is the host's."""
+        check_origin(exchange.headers, scope["scheme"], self.settings.public_origin)
+        raw = b""
+        if exchange.method == "POST":
+            raw = await self._raw_body(exchange)
+            exchange.adopt_trace(raw)
+            try:
+                asked = msgspec.json.decode(raw)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                asked = None
+            provider = asked.get("provider") if isinstance(asked, dict) else None
+            if isinstance(provider, str) and provider.strip().lower() == "hermes":
+                raise bad_request(f"Hermes is not reached here any more; use POST {PREFIX}/runs.")
+        if self._legacy is None:
+            if exchange.method != "POST":
+                raise ProxyError(
+                    BAD_REQUEST, "This route takes POST only.", status=405, allow="POST"
+                )
+            raise ProxyError(NOT_FOUND, f"This route is gone; use POST {PREFIX}/runs.", status=410)
+        if exchange.method != "POST":
+            await self._legacy(scope, receive, send)
+            return
+        messages = [{"type": "http.request", "body": raw, "more_body": False}]
+
+        async def replay() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self._legacy(scope, replay, send)
+
+    # -- bodies in and out ------------------------------------------------------------------------
+
+    async def _raw_body(self, exchange: Exchange) -> bytes:
+        limit = self.settings.max_body
+        too_large = ProxyError(TOO_LARGE, f"The body is larger than {limit} bytes.")
+        for length in values(exchange.headers, b"content-length"):
+            if length.isdigit() and int(length) > limit:
+                raise too_large
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(_BODY_TIMEOUT):
+                while True:
+                    message = await exchange.request.receive()
+                    if message["type"] != "http.request":
+                        raise bad_request("The body broke off.")
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > limit:
+                        raise too_large
+                    parts.append(part)
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise bad_request("The body did not come in time.") from None
+
+    async def _body(self, exchange: Exchange, kind: type[contract.T]) -> contract.T:
+        raw = await self._raw_body(exchange)
+        exchange.adopt_trace(raw)
+        return contract.decode(raw, kind)
+
+    def _head(
+        self, exchange: Exchange, content_type: bytes | None, cache: bytes = b"no-store"
+    ) -> list[tuple[bytes, bytes]]:
+        head = [
+            (b"cache-control", b"no-cache, " + cache if cache != b"no-store" else cache),
+            (b"x-content-type-options", b"nosniff"),
+            (b"x-trace-id", exchange.trace_id.encode()),
+            (b"x-request-id", exchange.request_id.encode()),
+        ]
+        if content_type is not None:
+            head.append((b"content-type", content_type))
+        return head
+
+    async def _send(
+        self,
+        exchange: Exchange,
+        send: Send,
+        status: int,
+        body: bytes,
+        content_type: bytes | None,
+        more: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        head = self._head(exchange, content_type) + (more or [])
+        if status != 204:
+            head.append((b"content-length", str(len(body)).encode()))
+        redactor = self.service.redactor
+        own = (b"set-cookie", b"content-length")
+        head = [(name, value if name in own else redactor.data(value)) for name, value in head]
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _send_json(
+        self,
+        exchange: Exchange,
+        send: Send,
+        status: int,
+        answer: Answer,
+        more: list[tuple[bytes, bytes]] | None = None,
+    ) -> None:
+        redactor = self.service.redactor
+        body = msgspec.json.encode(answer)
+        if redactor.found(body):
+            body = redactor.data(msgspec.json.encode(redactor.value(msgspec.to_builtins(answer))))
+        await self._send(exchange, send, status, body, b"application/json; charset=utf-8", more)
+
+    async def _send_error(self, exchange: Exchange, send: Send, error: ProxyError) -> None:
+        more: list[tuple[bytes, bytes]] = []
+        if error.retry_after is not None:
+            more.append((b"retry-after", str(error.retry_after).encode()))
+        if error.allow is not None:
+            more.append((b"allow", error.allow.encode()))
+        if error.status in (400, 413) and exchange.method == "POST":
+            # What is left of a body that is not read any more must not be taken for a request.
+            more.append((b"connection", b"close"))
+        body = contract.ErrorBody(
+            False, error.code, error.message, exchange.trace_id, exchange.request_id
+        )
+        await self._send_json(exchange, send, error.status, body, more)
+
+
+def create_app(
+    settings: Settings,
+    *,
+    authenticate: Authenticate | None = None,
+    authorize: Authorize | None = None,
+    legacy: ASGIApp | None = None,
+) -> ProxyApp:
+    """The proxy as an ASGI application for the paths under ``/api/hermes/client`` and for
+    ``/api/ai-agent/run``.
+
+    Args:
+        settings: what the proxy is to do; ``Settings.from_env(os.environ)`` reads the environment.
+        authenticate: called (or awaited) with the Starlette ``Request``; returns a ``User``, a
+            user id, or None for nobody. Without it ``settings.auth`` chooses one.
+        authorize: called (or awaited) with the user, the workspace id (None where a route has
+            none) and the document id; returns True to allow. Without it every user may use every
+            document that the sign-in does not exclude.
+        legacy: the host's own handler of ``/api/ai-agent/run`` for everything but Hermes.
+
+    Raises SettingsError if no way to know the user is configured. Mounted in another application,
+    enter ``app.lifespan()`` in that application's lifespan.
+    """
+    return ProxyApp(settings, authenticate=authenticate, authorize=authorize, legacy=legacy)
+
+
+def _path(scope: Scope) -> str:
+    """The path as the contract names it, wherever the application is mounted."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    if root and path.startswith(root + "/"):
+        inner = path[len(root) :]
+        if inner.startswith(PREFIX) or inner == LEGACY_PATH:
+            return inner
+    return path
+
+
+def _shape(path: str) -> str:
+    """The route of a path for the log, ids left out."""
+    if not path.startswith(PREFIX):
+        return LEGACY_PATH if path == LEGACY_PATH else "?"
+    parts = path[len(PREFIX) :].split("/")
+    known = ("sessions", "runs", "events", "abort", "approval", "models", "tools", "health")
+    return "/".join(part if part in (*known, "login", "") else "*" for part in parts[:5])
+
+
+def _optional(exchange: Exchange, name: str) -> str | None:
+    found = exchange.query.getlist(name)
+    if len(found) > 1:
+        raise bad_request(f"Give {name} once.")
+    return found[0] if found else None
+
+
+def _required(exchange: Exchange, name: str) -> str:
+    value = _optional(exchange, name)
+    if not value:
+        raise bad_request(f"The query parameter {name} is missing.")
+    return value
+
+
+def _limit(exchange: Exchange) -> int:
+    text = _optional(exchange, "limit")
+    if text is None:
+        return 20
+    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_LIMIT:
+        raise bad_request(f"limit must be a whole number from 1 to {MAX_LIMIT}.")
+    return int(text)

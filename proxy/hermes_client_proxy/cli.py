@@ -1,0 +1,163 @@
+"""``hermes-client-proxy serve``: the proxy by itself, for one person on one machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .app import VERSION, ProxyApp
+from .auth import LoginLink
+from .contract import LEGACY_PATH, PREFIX
+from .settings import TABLE, Settings, SettingsError
+
+DEFAULT_PORT = 8750
+
+
+class _Server(uvicorn.Server):
+    """Ends the event streams as soon as the server is asked to stop."""
+
+    def __init__(self, config: uvicorn.Config, proxy: ProxyApp) -> None:
+        super().__init__(config)
+        self._proxy = proxy
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._proxy.begin_closing()
+        super().handle_exit(sig, frame)
+
+
+class _WithPages:
+    """The proxy, and a folder of static pages on the same origin for every other path."""
+
+    def __init__(self, proxy: ProxyApp, folder: str) -> None:
+        self._proxy = proxy
+        self._pages = Starlette(routes=[Mount("/", StaticFiles(directory=folder, html=True))])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        own = scope["type"] != "http" or scope["path"].startswith((PREFIX, LEGACY_PATH))
+        app: ASGIApp = self._proxy if own else self._pages
+        await app(scope, receive, send)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="hermes-client-proxy",
+        description="A same-origin proxy between a web page and a Hermes Agent.",
+    )
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser(
+        "serve",
+        help="run the proxy",
+        description="Runs the proxy by itself. Settings come from the environment "
+        "(hermes-client-proxy settings lists them).",
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    serve.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help=f"port to listen on ({DEFAULT_PORT}; 0: any)"
+    )
+    serve.add_argument("--pages", metavar="DIR", help="static pages to serve on the same origin")
+    serve.add_argument(
+        "--log-level", default="warning", choices=("debug", "info", "warning", "error")
+    )
+    commands.add_parser("settings", help="list every setting")
+    options = parser.parse_args(arguments)
+    if options.command == "settings":
+        for row in TABLE:
+            print(f"{row.variable}\n    {row.meaning}")
+        return 0
+    try:
+        return _serve(options)
+    except SettingsError as error:
+        print(f"hermes-client-proxy: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(
+            f"hermes-client-proxy: cannot listen on {options.host} port {options.port}: "
+            f"{error.strerror}",
+            file=sys.stderr,
+        )
+        return 1
+
+
+def _serve(options: argparse.Namespace) -> int:
+    settings = Settings.from_env(os.environ)
+    if options.pages and not os.path.isdir(options.pages):
+        raise SettingsError(f"--pages: {options.pages} is no folder.")
+    login = None
+    if settings.auth == "cookie":
+        if settings.session_secret is None:
+            settings = replace(settings, session_secret=secrets.token_urlsafe(48))
+        login = LoginLink()
+    proxy = ProxyApp(settings, login=login)
+    app: ASGIApp = _WithPages(proxy, options.pages) if options.pages else proxy
+    level = options.log_level.upper()
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
+    listener = _listen(options.host, options.port, settings)
+    host, port = listener.getsockname()[:2]
+    address = settings.public_origin or f"http://{_shown(host)}:{port}"
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level=logging.WARNING,
+        access_log=False,  # a line of it would hold the sign-in token
+        proxy_headers=False,  # a forwarding header must not make a browser a trusted peer
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=10,
+        timeout_keep_alive=30,
+    )
+    print(f"Hermes client proxy: {address}{PREFIX}", flush=True)
+    if settings.missing is not None:
+        print(f"Not configured yet: set {settings.missing} and restart.", flush=True)
+    if login is not None:
+        print(f"Sign in once with: {address}{PREFIX}/login?token={login.token}", flush=True)
+    server = _Server(config, proxy)
+    # uvicorn raises the signal again once it has shut down; that is then an orderly end.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with listener:
+            with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+                runner.run(server.serve([listener]))
+    except KeyboardInterrupt:
+        pass
+    return 0 if server.started else 1
+
+
+def _listen(host: str, port: int, settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Accepted connections inherit it: the kernel drops a peer that takes nothing.
+            patience = int(settings.slow_reader * 2000)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+        listener.bind((host, port))
+        listener.listen(2048)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _shown(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return "localhost"
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,157 @@
+"""The bounded, numbered log of one run's events, and the readers of it. Pure but for the futures
+that wake a reader.
+
+An event's id is its number and a checksum over every event up to it. A browser that comes back
+with an id gets what follows only if the log still says the same up to there; an id from another
+life of this server can therefore never hide an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import Callable
+
+from . import sse
+
+_ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
+_TRIM = 512
+
+
+class RunLog:
+    """Events are encoded once, for all readers. *max_bytes* bounds what is kept; the last event is
+    kept whatever its size."""
+
+    def __init__(self, max_events: int, max_bytes: int) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._blocks: list[bytes] = []
+        self._sums: list[int] = []
+        self._gone = 0  # dropped blocks still in the lists
+        self._bytes = 0
+        self._base_sum = 0  # the checksum before the first block that is kept
+        self.first = 0
+        """The number of the oldest event kept."""
+        self.next = 0
+        """The number that the next event will get."""
+        self.ended = False
+        self.readers: set[Reader] = set()
+
+    @property
+    def size(self) -> int:
+        """Bytes kept."""
+        return self._bytes
+
+    def append(self, data: bytes) -> None:
+        """Adds one event (a line of JSON) and wakes the readers."""
+        checksum = zlib.crc32(data, self._sums[-1] if self._sums else self._base_sum)
+        block = b"id: %d-%08x\ndata: %s\n\n" % (self.next, checksum, data)
+        self._blocks.append(block)
+        self._sums.append(checksum)
+        self._bytes += len(block)
+        self.next += 1
+        while (
+            self.next - self.first > self._max_events or self._bytes > self._max_bytes
+        ) and self.first < self.next - 1:
+            self._drop_first()
+        for reader in self.readers:
+            reader.wake()
+
+    def end(self) -> None:
+        """No more events will come."""
+        self.ended = True
+        for reader in self.readers:
+            reader.wake()
+
+    def _drop_first(self) -> None:
+        self._bytes -= len(self._blocks[self._gone])
+        self._base_sum = self._sums[self._gone]
+        self._blocks[self._gone] = b""
+        self._gone += 1
+        self.first += 1
+        if self._gone >= _TRIM:
+            del self._blocks[: self._gone]
+            del self._sums[: self._gone]
+            self._gone = 0
+
+    def id_of(self, number: int) -> str | None:
+        """The id of event *number*, or of the last one dropped; None if it is not known."""
+        if self.first <= number < self.next:
+            return f"{number}-{self._sums[number - self.first + self._gone]:08x}"
+        if number == self.first - 1:
+            return f"{number}-{self._base_sum:08x}"
+        return None
+
+    def after(self, last_event_id: str | None) -> int:
+        """The number of the first event that a reader with *last_event_id* has not seen: 0 unless
+        the id is one of this log."""
+        found = _ID.fullmatch(last_event_id) if last_event_id else None
+        if found is None:
+            return 0
+        number = int(found[1])
+        return number + 1 if self.id_of(number) == last_event_id else 0
+
+    def blocks(self, start: int, max_bytes: int) -> tuple[list[bytes], int]:
+        """Encoded events from *start* (not below ``first``) up to about *max_bytes*, and the
+        number after them."""
+        out: list[bytes] = []
+        size = 0
+        at = start
+        while at < self.next and (not out or size < max_bytes):
+            block = self._blocks[at - self.first + self._gone]
+            out.append(block)
+            size += len(block)
+            at += 1
+        return out, at
+
+
+class Reader:
+    """One browser's place in a log. *truncated* encodes the event that tells from which number on
+    the log is whole."""
+
+    __slots__ = ("_log", "_truncated", "_waiter", "closing", "position")
+
+    def __init__(self, log: RunLog, position: int, truncated: Callable[[int], bytes]) -> None:
+        self._log = log
+        self._truncated = truncated
+        self._waiter: asyncio.Future[None] | None = None
+        self.position = position
+        self.closing = False
+        log.readers.add(self)
+
+    def take(self, max_bytes: int) -> bytes:
+        """What this reader has not seen yet, about *max_bytes* of it at most."""
+        log = self._log
+        head = b""
+        if self.position < log.first:
+            head = sse.encode(self._truncated(log.first), id=log.id_of(log.first - 1))
+            self.position = log.first
+        blocks, self.position = log.blocks(self.position, max_bytes)
+        if not head and len(blocks) == 1:
+            return blocks[0]
+        return head + b"".join(blocks)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether there is nothing more to come."""
+        return self._log.ended and self.position >= self._log.next
+
+    @property
+    def last_id(self) -> str | None:
+        """The id of the last event taken."""
+        return self._log.id_of(self.position - 1) if self.position else None
+
+    def wait(self) -> asyncio.Future[None]:
+        """A future that resolves at the next event, end or wake."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
+
+    def wake(self) -> None:
+        """Resolves the future that ``wait`` gave."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def close(self) -> None:
+        """Leaves the log."""
+        self._log.readers.discard(self)

@@ -1,0 +1,460 @@
+"""Runs that this server knows: one upstream reader per run, from its start to its end.
+
+A ``Run`` is followed by one task that fills its log, whoever watches. If the upstream's stream
+breaks, the task asks for the run's status until it can say truthfully how the run ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import aiohttp
+import msgspec
+
+from . import sse
+from .approvals import Approvals
+from .contract import NOT_FOUND, RATE_LIMITED, ProxyError
+from .events import INTERRUPTED, LOST, UNREACHABLE, Translator
+from .logs import log, where
+from .redact import Redactor
+from .runlog import Reader, RunLog
+from .settings import Settings
+from .upstream import Interface, NoAnswer, Trace, Upstream
+
+MAX_EVENT = 16_777_216
+"""The greatest single event read from the upstream, in bytes."""
+
+MAX_KEPT_BYTES = 268_435_456
+"""Bytes of ended runs' logs kept in all; the oldest go first."""
+
+_TERMINAL_STATUS = {
+    "completed": "run.completed",
+    "failed": "run.failed",
+    "cancelled": "run.cancelled",
+    "interrupted": "run.interrupted",
+}
+_BACKOFF = (0.1, 0.3, 1.0, 2.0, 5.0)
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """One run. ``user`` is who started it, "" if this server did not."""
+
+    run_id: str
+    session_id: str
+    user: str
+    interface: Interface
+    trace: Trace
+    log: RunLog
+    translator: Translator
+    approvals: Approvals
+    last_seq: str | None = None
+    abort_asked: bool = False
+    gap: bool = False
+    """Whether the log says already that it is not whole."""
+    end_kind: str | None = None
+    ended_at: float = 0.0
+    on_end: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+
+    def add(self, events: list[bytes]) -> None:
+        """Appends contract events to the log."""
+        for event in events:
+            self.log.append(event)
+
+    def receive(self, raw: dict[str, Any], fallback_kind: str = "") -> None:
+        """Takes one upstream event in."""
+        events = self.translator.translate(raw, fallback_kind)
+        self.add(events)
+        if self.translator.ended and self.end_kind is None:
+            self.end_kind = str(raw.get("event") or fallback_kind)
+
+    def outcome(self) -> str | None:
+        """The kind of the run's last event, None while it goes on."""
+        return self.end_kind
+
+    def truncated(self, first: int) -> bytes:
+        """The event that tells a reader from which number on it sees the run."""
+        return self.translator.note("replay.truncated", **{"from": first})
+
+
+class Runs:
+    """Every run of this process, by id, and who may have how many."""
+
+    def __init__(self, settings: Settings, upstream: Upstream, redactor: Redactor) -> None:
+        self._settings = settings
+        self._upstream = upstream
+        self._redactor = redactor
+        self._runs: dict[str, Run] = {}
+        self._active: dict[str, str] = {}  # session id -> run id ("" while starting)
+        self._running: Counter[str] = Counter()
+        self._streams: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._attaching: dict[str, asyncio.Task[Run]] = {}
+        self._readers: set[Reader] = set()
+        self.closing = False
+
+    # -- counting ---------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """Runs under way."""
+        return sum(self._running.values())
+
+    @property
+    def streams(self) -> int:
+        """Open event streams."""
+        return sum(self._streams.values())
+
+    def active(self, session_id: str) -> bool:
+        """Whether a run of this session is under way, as far as this process knows."""
+        return session_id in self._active
+
+    def reserve(self, user: str, session_id: str) -> None:
+        """Takes the place of one run before it is started. Raises ProxyError (rate_limited)."""
+        if (
+            self.running >= self._settings.max_runs
+            or self._running[user] >= self._settings.max_runs_per_user
+        ):
+            raise ProxyError(
+                RATE_LIMITED, "Too many runs are under way; wait for one to end.", retry_after=5
+            )
+        self._running[user] += 1
+        self._active[session_id] = ""
+
+    def release(self, user: str, session_id: str) -> None:
+        """Gives the place back: the run was not started."""
+        self._leave(user)
+        self._active.pop(session_id, None)
+
+    def _leave(self, user: str) -> None:
+        self._running[user] -= 1
+        if self._running[user] <= 0:
+            del self._running[user]
+
+    # -- knowing ----------------------------------------------------------------------------------
+
+    def get(self, run_id: str) -> Run | None:
+        """The run, if this process knows it (still)."""
+        return self._runs.get(run_id)
+
+    def follow(
+        self,
+        run_id: str,
+        session_id: str,
+        user: str,
+        interface: Interface,
+        trace: Trace,
+        on_end: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> Run:
+        """The run just started (its place was reserved); its reader opens at once."""
+        known = self._runs.get(run_id)
+        if known is not None:  # a repeated start that only the upstream recognised
+            self.release(user, session_id)
+            if known.end_kind is None:
+                self._active[known.session_id] = run_id
+            return known
+        run = self._make(run_id, session_id, user, interface, trace)
+        if on_end is not None:
+            run.on_end.append(on_end)
+        self._active[session_id] = run_id
+        run.task = self._spawn(self._follow(run, watch=True))
+        return run
+
+    async def attach(
+        self,
+        run_id: str,
+        session_id: str,
+        trace: Trace,
+        owned: Callable[[dict[str, Any]], Coroutine[Any, Any, bool]],
+    ) -> Run:
+        """A run of the session that this process did not start, found through the upstream.
+
+        Raises ProxyError (not_found) if there is no such run of this session.
+        """
+        known = self._runs.get(run_id)
+        if known is None:
+            task = self._attaching.get(run_id)
+            if task is None:
+                task = asyncio.create_task(self._attach(run_id, session_id, trace, owned))
+                self._attaching[run_id] = task
+                task.add_done_callback(lambda _: self._attaching.pop(run_id, None))
+                task.add_done_callback(lambda t: t.cancelled() or t.exception())
+            known = await asyncio.shield(task)
+        if known.session_id != session_id:
+            raise unknown_run()
+        return known
+
+    async def _attach(
+        self,
+        run_id: str,
+        session_id: str,
+        trace: Trace,
+        owned: Callable[[dict[str, Any]], Coroutine[Any, Any, bool]],
+    ) -> Run:
+        status = await self._upstream.run_status(trace, run_id)
+        if status is None or not await owned(status):
+            raise unknown_run()
+        interface = await self._upstream.interface(trace)
+        if run_id in self._runs:
+            return self._runs[run_id]
+        run = self._make(run_id, session_id, "", interface, trace)
+        self._running[""] += 1
+        if status.get("status") not in _TERMINAL_STATUS:
+            self._active.setdefault(session_id, run_id)
+        # The older interface has one reader per run, which may be another server's: never take it.
+        run.task = self._spawn(self._follow(run, watch=interface == "replayable"))
+        return run
+
+    def _make(
+        self, run_id: str, session_id: str, user: str, interface: Interface, trace: Trace
+    ) -> Run:
+        approvals = Approvals(run_id, addressed=interface == "replayable")
+        run = Run(
+            run_id,
+            session_id,
+            user,
+            interface,
+            trace,
+            RunLog(self._settings.log_events, self._settings.log_bytes),
+            Translator(run_id, session_id, self._redactor, approvals),
+            approvals,
+        )
+        self._runs[run_id] = run
+        self._forget_old()
+        return run
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        kept = 0
+        ended = [run for run in self._runs.values() if run.ended_at and not run.log.readers]
+        for run in sorted(ended, key=lambda run: -run.ended_at):
+            kept += run.log.size
+            if now - run.ended_at > self._settings.log_keep or kept > MAX_KEPT_BYTES:
+                del self._runs[run.run_id]
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- following --------------------------------------------------------------------------------
+
+    async def _follow(self, run: Run, *, watch: bool) -> None:
+        try:
+            if watch:
+                await self._watch(run)
+            else:
+                self._note_gap(run)
+                await self._poll(run)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # A reader must never be left in silence, whatever went wrong here.
+            log.error("run_reader_failed", trace_id=run.trace.trace_id, **where(error))
+            self._finish(run, "run.failed", error=UNREACHABLE)
+        self._settle(run)
+
+    def _settle(self, run: Run) -> None:
+        run.ended_at = time.monotonic()
+        run.log.end()
+        self._leave(run.user)
+        if self._active.get(run.session_id) == run.run_id:
+            del self._active[run.session_id]
+        for work in run.on_end:
+            self._spawn(work())
+        run.on_end.clear()
+        asyncio.get_running_loop().call_later(self._settings.log_keep + 1, self._forget_old)
+        log.info(
+            "run_ended",
+            run=run.run_id,
+            outcome=run.end_kind,
+            events=run.log.next,
+            trace_id=run.trace.trace_id,
+        )
+
+    def _finish(self, run: Run, kind: str, **fields: Any) -> None:
+        run.receive({"event": kind, "timestamp": int(time.time()), **fields})
+
+    async def _watch(self, run: Run) -> None:
+        """Reads the upstream's stream; after a break finds out what became of the run."""
+        reached = time.monotonic()
+        failures = 0
+        while True:
+            before = run.log.next
+            result = await self._read_stream(run)
+            if run.translator.ended:
+                return
+            self._upstream.forget_interface()
+            if run.interface == "basic" and result != "refused":
+                break
+            progress = run.log.next > before
+            failures = 0 if progress else failures + 1
+            if not progress:
+                try:
+                    if await self._look(run):
+                        return
+                    reached = time.monotonic()
+                    if result == "none" and failures > 3:
+                        break
+                except ProxyError:
+                    if time.monotonic() - reached > self._settings.lost_after:
+                        self._finish(run, "run.failed", error=UNREACHABLE)
+                        return
+            await asyncio.sleep(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
+        # What is sent from here on cannot be read; how the run ends can.
+        self._note_gap(run)
+        await self._poll(run)
+
+    def _note_gap(self, run: Run) -> None:
+        if not run.gap:
+            run.gap = True
+            run.add([run.truncated(run.log.next + 1)])
+
+    async def _read_stream(self, run: Run) -> Literal["refused", "none", "broke"]:
+        """Reads until the run's end or the stream's.
+
+        "refused" if the request never reached the upstream, "none" if there was no stream.
+        """
+        decoder = sse.Decoder(MAX_EVENT)
+        try:
+            async with self._upstream.events(run.trace, run.run_id, run.last_seq) as content:
+                while chunk := await content.readany():
+                    for event in decoder.feed(chunk):
+                        self._take(run, event)
+                    if run.translator.ended:
+                        break
+        except NoAnswer as failure:
+            return "none" if failure.sent else "refused"
+        except (aiohttp.ClientError, TimeoutError, OSError, sse.EventTooLarge):
+            pass
+        return "broke"
+
+    def _take(self, run: Run, event: sse.ServerSentEvent) -> None:
+        try:
+            raw = msgspec.json.decode(event.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if not isinstance(raw, dict):
+            return
+        if run.interface == "replayable" and event.id is not None:
+            if run.last_seq is not None and _not_after(event.id, run.last_seq):
+                return
+            run.last_seq = event.id if event.id.isdigit() else run.last_seq
+        if raw.get("event") == "replay.truncated":
+            self._note_gap(run)
+        else:
+            run.receive(raw, event.event)
+
+    async def _look(self, run: Run) -> bool:
+        """Asks for the status; True if the run has ended (its last event is in the log then)."""
+        status = await self._upstream.run_status(run.trace, run.run_id)
+        return self._judge(run, status)
+
+    def _judge(self, run: Run, status: dict[str, Any] | None) -> bool:
+        if status is None:
+            self._note_gap(run)
+            self._finish(run, "run.failed", error=LOST)
+            return True
+        kind = _TERMINAL_STATUS.get(str(status.get("status")))
+        if kind is not None:
+            fields = {
+                name: status[name]
+                for name in ("output", "usage", "completed", "partial", "interrupted")
+                if status.get(name) is not None
+            }
+            if kind == "run.interrupted":
+                fields["error"] = INTERRUPTED
+            elif kind == "run.failed":
+                fields["error"] = ""
+            self._note_gap(run)
+            self._finish(run, kind, **fields)
+            return True
+        if status.get("status") == "waiting_for_approval":
+            waiting = status.get("approval")
+            if isinstance(waiting, dict) and run.interface == "replayable":
+                if not run.approvals.open:
+                    run.receive({**waiting, "event": "approval.request"})
+            elif (request := run.approvals.lost()) is not None:
+                run.add([run.translator.note(request.pop("event"), **request)])
+        return False
+
+    async def _poll(self, run: Run) -> None:
+        """Asks until the run has ended or nobody can tell any more."""
+        reached = time.monotonic()
+        failures = 0
+        while True:
+            try:
+                if await self._look(run):
+                    return
+                reached, failures = time.monotonic(), 0
+                pause = self._settings.poll
+            except ProxyError:
+                failures += 1
+                if time.monotonic() - reached > self._settings.lost_after:
+                    self._finish(run, "run.failed", error=UNREACHABLE)
+                    return
+                pause = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
+            await asyncio.sleep(pause)
+
+    # -- watching ---------------------------------------------------------------------------------
+
+    def open_reader(self, run: Run, user: str, last_event_id: str | None) -> Reader | None:
+        """A reader of the run, None if it has the last event already.
+
+        Raises ProxyError (rate_limited). Every reader has to be given back.
+        """
+        position = run.log.after(last_event_id)
+        if run.log.ended and run.log.next and position == run.log.next:
+            return None
+        if (
+            self.streams >= self._settings.max_streams
+            or self._streams[user] >= self._settings.max_streams_per_user
+        ):
+            raise ProxyError(
+                RATE_LIMITED, "Too many event streams are open; close one.", retry_after=5
+            )
+        self._streams[user] += 1
+        reader = Reader(run.log, position, run.truncated)
+        self._readers.add(reader)
+        return reader
+
+    def close_reader(self, reader: Reader, user: str) -> None:
+        """Gives a reader back."""
+        reader.close()
+        self._readers.discard(reader)
+        self._streams[user] -= 1
+        if self._streams[user] <= 0:
+            del self._streams[user]
+
+    def begin_closing(self) -> None:
+        """Ends every reader; the runs themselves go on upstream."""
+        self.closing = True
+        for reader in list(self._readers):
+            reader.closing = True
+            reader.wake()
+
+    async def close(self) -> None:
+        """Stops following. Nothing is aborted."""
+        self.begin_closing()
+        tasks = [*self._tasks, *self._attaching.values()]
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def unknown_run() -> ProxyError:
+    """There is no such run, or none that this session may see."""
+    return ProxyError(NOT_FOUND, "This session has no such run, or it is too long ago.")
+
+
+def _not_after(event_id: str, last: str) -> bool:
+    return event_id.isdigit() and last.isdigit() and int(event_id) <= int(last)

@@ -1,0 +1,117 @@
+"""One browser's event stream: what is new goes out at once, heartbeats in between."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import msgspec
+from starlette.types import Receive, Send
+
+from . import sse
+from .logs import log
+from .redact import Redactor
+from .runlog import Reader
+from .runs import Run
+from .settings import Settings
+
+CHUNK = 65_536
+"""About so many bytes go out in one write at most."""
+
+
+async def stream(
+    run: Run,
+    reader: Reader,
+    receive: Receive,
+    send: Send,
+    head: list[tuple[bytes, bytes]],
+    settings: Settings,
+    redactor: Redactor,
+) -> None:
+    """Sends the run's events until its end, the browser's leaving, or the server's closing.
+
+    A browser that takes nothing for ``slow_reader`` seconds is left: only its own stream ends.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    left = asyncio.ensure_future(_left(receive))
+    left.add_done_callback(lambda _: reader.wake())
+    sending_since = 0.0
+    due = False
+    cut_off = False
+
+    timers: dict[str, asyncio.TimerHandle] = {}
+
+    def beat() -> None:
+        nonlocal due
+        due = True
+        reader.wake()
+        timers["beat"] = loop.call_later(settings.heartbeat, beat)
+
+    def watch() -> None:
+        nonlocal cut_off
+        if sending_since and loop.time() - sending_since >= settings.slow_reader:
+            cut_off = True
+            task.cancel()
+        else:
+            timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
+
+    async def write(data: bytes, more: bool = True) -> None:
+        nonlocal sending_since
+        sending_since = loop.time()
+        await send({"type": "http.response.body", "body": redactor.data(data), "more_body": more})
+        sending_since = 0.0
+
+    timers["beat"] = loop.call_later(settings.heartbeat, beat)
+    timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
+    try:
+        head.append((b"x-accel-buffering", b"no"))
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await write(sse.retry(int(settings.retry * 1000)) + _heartbeat(run))
+        while not left.done():
+            if data := reader.take(CHUNK):
+                await write(data)
+            elif reader.at_end:
+                await write(b"", more=False)
+                return
+            elif reader.closing:
+                await write(_closing(run, reader), more=False)
+                return
+            elif due:
+                due = False
+                await write(_heartbeat(run))
+            else:
+                await reader.wait()
+    except asyncio.CancelledError:
+        if not cut_off:
+            raise
+        task.uncancel()
+        log.warning("slow_reader_cut_off", run=run.run_id, trace_id=run.trace.trace_id)
+    finally:
+        for timer in timers.values():
+            timer.cancel()
+        left.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _heartbeat(run: Run) -> bytes:
+    data = {
+        "event": "heartbeat",
+        "run_id": run.run_id,
+        "session_id": run.session_id,
+        "timestamp": int(time.time()),
+    }
+    return sse.comment("keepalive") + sse.encode(msgspec.json.encode(data), event="heartbeat")
+
+
+def _closing(run: Run, reader: Reader) -> bytes:
+    # Spread out, so that not every browser is back at the same moment.
+    pause = random.randint(1000, 3000)
+    note = run.translator.note("proxy.closing")
+    return sse.retry(pause) + sse.encode(note, id=reader.last_id)
