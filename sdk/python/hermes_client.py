@@ -111,6 +111,7 @@ MAX_TEXT_CHARS = 12_000
 MAX_MEDIA_BYTES = 8 * 1024 * 1024
 MEDIA_CHUNK_BYTES = 3 * 1024 * 1024
 MAX_MEDIA_PARTS = 2048
+MAX_OPEN_UPLOADS = 8
 MAX_ID_CHARS = 128
 
 # Close code of a connection that a newer one of the same device has taken over.
@@ -649,7 +650,6 @@ class _Outgoing:
     done: asyncio.Future[Any]
     confirmed_by: Literal["accepted", "prompt_done"]
     total: int = 0
-    kind: str = ""
     parts: int = 1
     urgent: bool = False
     progress: Progress | None = None
@@ -1011,7 +1011,7 @@ class HermesClient:
         self._wake = asyncio.Event()
         self._writing: _Outgoing | None = None
         self._writes = 0
-        self._abandoned = _Recent(64)
+        self._withdrawn: list[int] = []  # bytes of half-sent files, on the connection of now
         self._card_ends: OrderedDict[str, float] = OrderedDict()
 
         self._events: OrderedDict[int, Event] = OrderedDict()
@@ -1278,7 +1278,7 @@ class HermesClient:
                 frame["data"] = base64.b64encode(data[part * chunk : end]).decode()
                 yield _encode(frame), end
 
-        await self._post(id, frames, total=len(data), progress=progress, kind=kind, parts=parts)
+        await self._post(id, frames, total=len(data), progress=progress, parts=parts)
         return id
 
     async def _load(self, source: bytes | str | os.PathLike[str]) -> tuple[bytes, str | None]:
@@ -1394,7 +1394,6 @@ class HermesClient:
         *,
         confirmed_by: Literal["accepted", "prompt_done"] = "accepted",
         total: int = 0,
-        kind: str = "",
         parts: int = 1,
         urgent: bool = False,
         progress: Progress | None = None,
@@ -1406,7 +1405,6 @@ class HermesClient:
             done=asyncio.get_running_loop().create_future(),
             confirmed_by=confirmed_by,
             total=total,
-            kind=kind,
             parts=parts,
             urgent=urgent,
             progress=progress,
@@ -1563,6 +1561,7 @@ class HermesClient:
             return None, f"cannot reach {shown}: {error}"
         assert isinstance(socket, _Socket)
 
+        self._withdrawn.clear()
         for item in self._outbox:
             item.written = False
         tasks: list[asyncio.Task[str | None]] = []
@@ -1665,6 +1664,9 @@ class HermesClient:
     async def _write(self, socket: _Socket) -> str | None:
         while True:
             item = self._next(urgent=True) or self._next(urgent=False)
+            if item is not None and self._needs_room(item):
+                self._progressed = True
+                return "making room on the server after withdrawn uploads"
             if item is not None:
                 await self._write_one(socket, item)
                 continue
@@ -1679,18 +1681,19 @@ class HermesClient:
 
     async def _write_one(self, socket: _Socket, item: _Outgoing) -> None:
         self._writing = item
+        sent = 0
         try:
             if item.progress is not None:
                 item.progress(0, item.total)
-            for number, (frame, sent) in enumerate(item.frames()):
+            for number, (frame, end) in enumerate(item.frames()):
                 # Cards have deadlines: their answers pass between two parts of a file.
                 while number and (answer := self._next(urgent=True)) is not None:
                     await self._write_one(socket, answer)
                     self._writing = item
                 if item.done.done():
-                    await self._abandon(socket, item, started=number > 0)
-                    return
+                    break
                 await socket.send(frame)
+                sent = end
                 self._writes += 1
                 if item.progress is not None:
                     item.progress(sent, item.total)
@@ -1704,22 +1707,21 @@ class HermesClient:
         ) as error:  # the caller's progress callback, or a file that cannot be encoded
             if not item.done.done():
                 item.done.set_exception(error)
-            await self._abandon(socket, item, started=True)
-            return
+        if item.parts > 1 and 0 < sent < item.total:
+            self._withdrawn.append(sent)
         item.written = True
         if item.confirmed_by == "accepted" and "accepted" not in self.capabilities.extensions:
             self._progressed = True
             if not item.done.done():
                 item.done.set_result(None)
 
-    async def _abandon(self, socket: _Socket, item: _Outgoing, *, started: bool) -> None:
-        """Give the server's room for a half-sent file back. There is no frame for that, but a part
-        that disagrees about the count drops the upload, and can never complete a file by itself."""
-        if started and item.parts > 1 and "accepted" in self.capabilities.extensions:
-            self._abandoned.add(item.id)
-            other = item.parts + 1 if item.parts < MAX_MEDIA_PARTS else 2
-            frame = {"t": "media", "id": item.id, "kind": item.kind, "part": 0, "parts": other}
-            await socket.send(_encode(frame | {"data": "AA=="}))
+    def _needs_room(self, item: _Outgoing) -> bool:
+        """Whether the server, which keeps the parts of withdrawn uploads until we disconnect, would
+        refuse this file for them."""
+        return item.parts > 1 and (
+            len(self._withdrawn) >= MAX_OPEN_UPLOADS
+            or sum(self._withdrawn) + item.total > MAX_MEDIA_BYTES
+        )
 
     async def _beat(self, socket: _Socket) -> str | None:
         silent = 0
@@ -1862,8 +1864,6 @@ class HermesClient:
             id=_text_of(frame, "id"),
             frame=frame,
         )
-        if error.id is not None and error.id in self._abandoned:
-            return None  # the answer to our own withdrawal
         self._refuse(error)
         if error.fatal:
             self._fatal = error
