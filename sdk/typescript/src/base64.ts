@@ -2,30 +2,37 @@
 
 const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const CODES = Uint8Array.from(ALPHABET, (character) => character.charCodeAt(0));
+const PADDING = 61; // "="
 const INVALID = 255;
 const VALUES = new Uint8Array(256).fill(INVALID);
 CODES.forEach((code, value) => {
   VALUES[code] = value;
 });
 
-/** Characters built at once; `String.fromCharCode` has an argument limit. A multiple of 4. */
+/** Characters built at once; `String.fromCharCode` has an argument limit. */
 const SLICE = 0x2000;
 
 /** Standard padded base64 of `bytes`. */
 export function bytesToBase64(bytes: Uint8Array): string {
+  const whole = bytes.length - (bytes.length % 3);
   const characters = new Uint8Array(Math.ceil(bytes.length / 3) * 4);
   let out = 0;
-  for (let at = 0; at < bytes.length; at += 3) {
-    const first = bytes[at] ?? 0;
-    const second = bytes[at + 1] ?? 0;
-    const third = bytes[at + 2] ?? 0;
-    characters[out++] = CODES[first >> 2] ?? 0;
-    characters[out++] = CODES[((first & 3) << 4) | (second >> 4)] ?? 0;
-    characters[out++] = CODES[((second & 15) << 2) | (third >> 6)] ?? 0;
-    characters[out++] = CODES[third & 63] ?? 0;
+  for (let at = 0; at < whole; at += 3) {
+    const group = (bytes[at]! << 16) | (bytes[at + 1]! << 8) | bytes[at + 2]!;
+    characters[out++] = CODES[group >> 18]!;
+    characters[out++] = CODES[(group >> 12) & 63]!;
+    characters[out++] = CODES[(group >> 6) & 63]!;
+    characters[out++] = CODES[group & 63]!;
   }
-  const padding = (3 - (bytes.length % 3)) % 3;
-  for (let at = 1; at <= padding; at += 1) characters[characters.length - at] = 61; // "="
+  const rest = bytes.length - whole;
+  if (rest > 0) {
+    const group = (bytes[whole]! << 16) | ((bytes[whole + 1] ?? 0) << 8);
+    characters[out++] = CODES[group >> 18]!;
+    characters[out++] = CODES[(group >> 12) & 63]!;
+    characters[out++] = rest === 2 ? CODES[(group >> 6) & 63]! : PADDING;
+    characters[out] = PADDING;
+  }
+  if (typeof TextDecoder !== "undefined") return new TextDecoder().decode(characters);
   let text = "";
   for (let at = 0; at < characters.length; at += SLICE) {
     text += String.fromCharCode(...characters.subarray(at, at + SLICE));

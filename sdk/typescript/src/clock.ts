@@ -12,3 +12,19 @@ export const systemClock: Clock = {
     clearTimeout(handle as ReturnType<typeof setTimeout>);
   },
 };
+
+/** Resolves after `delay` milliseconds; rejects with the signal's reason if it aborts before. */
+export function sleep(clock: Clock, delay: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stop = (): void => {
+      clock.clearTimeout(timer);
+      reject(signal?.reason as Error);
+    };
+    const timer = clock.setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, delay);
+    if (signal?.aborted === true) stop();
+    else signal?.addEventListener("abort", stop, { once: true });
+  });
+}

@@ -24,7 +24,7 @@ export interface SessionSummary {
   readonly toolCallCount: number | null;
   /** Whole epoch seconds. */
   readonly updatedAt: number | null;
-  readonly model: string | null;
+  readonly model: string;
 }
 
 export interface SessionList {
@@ -63,7 +63,7 @@ export interface SessionDetail {
   readonly sessionId: string;
   readonly traceId: string;
   readonly messages: readonly SessionMessage[];
-  readonly usage: Usage | null;
+  readonly usage: Usage;
 }
 
 export interface RunStarted {
@@ -93,7 +93,7 @@ export interface ApprovalAnswered {
   readonly approvalId: string;
   readonly choice: string;
   /** How many waiting requests the answer settled, as Hermes tells it. */
-  readonly resolved: number | boolean | null;
+  readonly resolved: number;
 }
 
 export interface Model {
@@ -105,7 +105,7 @@ export interface Model {
 export interface ModelList {
   readonly ok: true;
   readonly traceId: string;
-  readonly defaultModel: string | null;
+  readonly defaultModel: string;
   readonly models: readonly Model[];
 }
 
@@ -119,6 +119,19 @@ export interface ToolList {
   readonly ok: true;
   readonly traceId: string;
   readonly tools: readonly Tool[];
+}
+
+export interface ProxyHealth {
+  readonly ok: true;
+  readonly traceId: string;
+  readonly version: string;
+  readonly configured: boolean;
+  /** `ok`, `unauthorized`, `unavailable` or `unconfigured`. */
+  readonly upstream: string;
+  /** `replayable` for the newer run interface of Hermes, `basic` for the older one; null if unknown. */
+  readonly runInterface: string | null;
+  readonly runningRuns: number;
+  readonly openStreams: number;
 }
 
 export interface ErrorBody {
@@ -199,10 +212,13 @@ export interface RunCancelled extends EventBase {
 
 export interface RunInterrupted extends EventBase {
   readonly event: "run.interrupted";
+  readonly error?: string;
 }
 
 export interface ReplayTruncated extends EventBase {
   readonly event: "replay.truncated";
+  /** Number of the first event that can still be seen. */
+  readonly from?: number;
 }
 
 export interface ProxyClosing {

@@ -7,7 +7,7 @@
  * order, so by then it has read the item and has not refused it.
  */
 import { bytesToBase64 } from "./base64.ts";
-import type { Clock } from "./clock.ts";
+import { sleep, type Clock } from "./clock.ts";
 import { HermesError } from "./errors.ts";
 import type { UploadProgress } from "./events.ts";
 import type { ConnectionEnd } from "./connection.ts";
@@ -201,7 +201,7 @@ export class Delivery {
       generation === this.#generation &&
       entry.state === "sending"
     ) {
-      await this.#pause();
+      await sleep(this.#parts.clock, DRAIN_POLL);
       this.#tellProgress(entry, written);
     }
   }
@@ -213,7 +213,7 @@ export class Delivery {
       if (generation !== this.#generation || entry.state !== "sent") return;
       this.#tellProgress(entry, size);
       if (this.#parts.buffered() === 0) return;
-      await this.#pause();
+      await sleep(this.#parts.clock, DRAIN_POLL);
     }
   }
 
@@ -224,12 +224,6 @@ export class Delivery {
     const waiting = Math.ceil((this.#parts.buffered() * 3) / 4);
     const sent = Math.max(0, Math.min(written, content.bytes.length) - waiting);
     this.#parts.progress({ id, sent, size: content.bytes.length });
-  }
-
-  #pause(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#parts.clock.setTimeout(resolve, DRAIN_POLL);
-    });
   }
 
   // ---- outcomes -----------------------------------------------------------------------------

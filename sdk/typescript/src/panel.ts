@@ -1,10 +1,12 @@
 /** `HermesPanelClient`: a web page's side of the browser door. */
-import { systemClock, type Clock } from "./clock.ts";
+import { fullJitter } from "./backoff.ts";
+import { sleep, systemClock, type Clock } from "./clock.ts";
 import {
   DEFAULT_PANEL_BASE,
   type ApprovalAnswered,
   type ApprovalChoice,
   type ModelList,
+  type ProxyHealth,
   type RunAborted,
   type RunStarted,
   type SessionCreated,
@@ -19,7 +21,7 @@ import { runStream, type RunUpdate } from "./run-stream.ts";
 export interface HermesPanelClientOptions {
   /** The document the page shows; its sessions are the ones listed and made. */
   readonly documentId: string;
-  readonly workspaceId?: string;
+  readonly workspaceId: string;
   /** Path of the proxy on the page's own origin. Default `/api/hermes/client`. */
   readonly baseUrl?: string;
   /** Default: the global `fetch`. */
@@ -49,8 +51,8 @@ export interface RunRequest {
   /** The user's words and nothing else: context belongs into the fields below. */
   readonly message: string;
   readonly model?: string;
-  /** What the page shows, as JSON. At most 64 KiB together with the selection. */
-  readonly pageContext?: unknown;
+  /** What the page shows, as a JSON object. At most 64 KiB together with the selection. */
+  readonly pageContext?: Readonly<Record<string, unknown>> | null;
   readonly selectedBlockId?: string | null;
   readonly selectedText?: string | null;
 }
@@ -87,7 +89,7 @@ const START_REPEATS = 2;
  */
 export class HermesPanelClient {
   readonly documentId: string;
-  readonly workspaceId: string | undefined;
+  readonly workspaceId: string;
   readonly #base: string;
   readonly #fetch: typeof fetch;
   readonly #clock: Clock;
@@ -120,7 +122,11 @@ export class HermesPanelClient {
 
   /** Sessions of this document, newest first. */
   listSessions(options: CallOptions & { readonly limit?: number } = {}): Promise<SessionList> {
-    const query = this.#query({ limit: options.limit?.toString() });
+    const { limit } = options;
+    const query = queryOf({
+      ...this.#document(),
+      ...(limit === undefined ? {} : { limit: String(limit) }),
+    });
     return this.#get(`/sessions${query}`, options);
   }
 
@@ -131,7 +137,8 @@ export class HermesPanelClient {
 
   /** The messages of a session, from Hermes. */
   getSession(sessionId: string, options: CallOptions = {}): Promise<SessionDetail> {
-    return this.#get(`/sessions/${encodeURIComponent(sessionId)}${this.#query({})}`, options);
+    const query = queryOf(this.#document());
+    return this.#get(`/sessions/${encodeURIComponent(sessionId)}${query}`, options);
   }
 
   /**
@@ -148,6 +155,8 @@ export class HermesPanelClient {
       } catch (error) {
         const lost = error instanceof PanelError && error.code === "network";
         if (!lost || repeats >= START_REPEATS) throw error;
+        const { backoffBase: base, backoffCap: cap } = this.#stream;
+        await sleep(this.#clock, fullJitter(repeats, { base, cap }, this.#random), options.signal);
       }
     }
   }
@@ -157,7 +166,7 @@ export class HermesPanelClient {
    * signal ends watching and nothing else.
    */
   watchRun(runId: string, options: WatchOptions): AsyncGenerator<RunUpdate, void, undefined> {
-    const query = this.#query({ sessionId: options.sessionId });
+    const query = queryOf({ sessionId: options.sessionId });
     const path = `/events/${encodeURIComponent(runId)}${query}`;
     const parts = {
       ...this.#stream,
@@ -199,28 +208,22 @@ export class HermesPanelClient {
   }
 
   listModels(options: CallOptions = {}): Promise<ModelList> {
-    return this.#get(`/models${this.#query({})}`, options);
+    return this.#get("/models", options);
+  }
+
+  /** Whether the proxy is configured and reaches Hermes. Needs no sign-in. */
+  health(options: CallOptions = {}): Promise<ProxyHealth> {
+    return this.#get("/health", options);
   }
 
   listTools(options: CallOptions = {}): Promise<ToolList> {
-    return this.#get(`/tools${this.#query({})}`, options);
+    return this.#get("/tools", options);
   }
 
   // ---- inside -------------------------------------------------------------------------------
 
-  #document(): { readonly documentId: string; readonly workspaceId?: string } {
-    return {
-      documentId: this.documentId,
-      ...(this.workspaceId === undefined ? {} : { workspaceId: this.workspaceId }),
-    };
-  }
-
-  #query(more: Readonly<Record<string, string | undefined>>): string {
-    const query = new URLSearchParams();
-    for (const [name, value] of Object.entries({ ...this.#document(), ...more })) {
-      if (value !== undefined) query.set(name, value);
-    }
-    return `?${query.toString()}`;
+  #document(): { readonly workspaceId: string; readonly documentId: string } {
+    return { workspaceId: this.workspaceId, documentId: this.documentId };
   }
 
   #get<Answer>(path: string, options: CallOptions): Promise<Answer> {
@@ -272,6 +275,10 @@ export class HermesPanelClient {
     }
     return body as Answer;
   }
+}
+
+function queryOf(fields: Readonly<Record<string, string>>): string {
+  return `?${new URLSearchParams(fields).toString()}`;
 }
 
 /** Undefined for what is no JSON; rejects if the body breaks off. */

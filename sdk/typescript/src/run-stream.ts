@@ -5,7 +5,7 @@
  * after the last event that was seen, and the run is over only when the proxy says so.
  */
 import { fullJitter } from "./backoff.ts";
-import type { Clock } from "./clock.ts";
+import { sleep, type Clock } from "./clock.ts";
 import { RUN_END_EVENTS, type RunEvent } from "./contract.ts";
 import { PanelError, errorOfResponse } from "./panel-error.ts";
 import { SseDecoder, type SseEvent } from "./sse.ts";
@@ -36,6 +36,9 @@ export interface RunStreamParts {
   /** Time without a stream after which to give up, in milliseconds; undefined: never. */
   readonly giveUpAfter: number | undefined;
 }
+
+/** The longest pause a `retry:` field can ask for, in milliseconds. */
+const MAX_SERVER_PAUSE = 60_000;
 
 /**
  * @param lastEventId continue after this event
@@ -120,11 +123,15 @@ export async function* runStream(
         cause: error,
       });
     }
-    const bounds = { base: serverPause ?? parts.backoffBase, cap: parts.backoffCap };
-    const retryIn = Math.max(fullJitter(failures, bounds, parts.random), error?.retryAfter ?? 0);
+    const bounds = { base: parts.backoffBase, cap: parts.backoffCap };
+    const retryIn = Math.max(
+      fullJitter(failures, bounds, parts.random),
+      Math.min(serverPause ?? 0, MAX_SERVER_PAUSE),
+      error?.retryAfter ?? 0,
+    );
     failures += 1;
     yield { kind: "lost", error, retryIn };
-    await pause(parts.clock, retryIn, signal);
+    await sleep(parts.clock, retryIn, signal);
   }
 }
 
@@ -201,20 +208,5 @@ function asPanelError(thrown: unknown): PanelError {
     message: "The connection to the server was lost.",
     status: 0,
     cause: thrown,
-  });
-}
-
-function pause(clock: Clock, delay: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stop = (): void => {
-      clock.clearTimeout(timer);
-      reject(signal?.reason as Error);
-    };
-    const timer = clock.setTimeout(() => {
-      signal?.removeEventListener("abort", stop);
-      resolve();
-    }, delay);
-    signal?.addEventListener("abort", stop, { once: true });
-    if (signal?.aborted === true) stop();
   });
 }
