@@ -1,16 +1,7 @@
 /** `HermesClient`: an app's side of the device door. */
 import { doorAddress } from "./address.ts";
 import { MediaAssembly, MessageAssembly, isWebAddress } from "./assembly.ts";
-import {
-  cleanFilename,
-  mediaKindOf,
-  nameOfData,
-  readBytes,
-  sizeOfData,
-  typeOfData,
-  voiceFormatOf,
-  type FileData,
-} from "./attachment.ts";
+import type { FileData } from "./attachment.ts";
 import { Cards, type CardAnswer } from "./cards.ts";
 import { systemClock, type Clock } from "./clock.ts";
 import { Connection, type ConnectionEnd } from "./connection.ts";
@@ -27,58 +18,24 @@ import type {
   OutgoingItem,
   ReadyInfo,
   StopReason,
-  UploadProgress,
 } from "./events.ts";
-import { countCharacters, hasForbiddenDeviceCharacter, wellFormed } from "./frames.ts";
+import { countCharacters, hasForbiddenDeviceCharacter } from "./frames.ts";
 import { randomId } from "./id.ts";
 import type { HermesClientOptions, Timing, WebSocketConstructor } from "./options.ts";
 import { Outbox } from "./outbox.ts";
 import { pagePresence } from "./presence.ts";
 import {
-  MAX_AUDIO_BYTES,
   MAX_DEVICE_CHARS,
-  MAX_ID_CHARS,
-  MAX_MEDIA_BYTES,
-  MAX_TEXT_CHARS,
   MEDIA_CHUNK_BYTES,
   MIN_MEDIA_CHUNK_BYTES,
   type AvatarState,
   type ErrorFrame,
   type HelloFrame,
-  type MediaInKind,
   type ReadyFrame,
   type ServerFrame,
-  type VoiceFormat,
 } from "./protocol.ts";
-import { memoryStorage, type OutboxContent } from "./storage.ts";
-
-export interface SendOptions {
-  /** A stable id of the app's own; default: a random one. At most 128 characters. */
-  readonly id?: string;
-  /** Takes the item back. What the agent has taken already stays taken. */
-  readonly signal?: AbortSignal;
-}
-
-export interface UploadOptions extends SendOptions {
-  readonly onProgress?: (progress: UploadProgress) => void;
-}
-
-export interface VoiceOptions extends UploadOptions {
-  /** Default: found out from the bytes. */
-  readonly format?: VoiceFormat;
-  /** What was said, if the app recognised it itself: the agent gets both. */
-  readonly transcript?: string;
-}
-
-export interface FileOptions extends UploadOptions {
-  /** Default: by the MIME type. */
-  readonly kind?: MediaInKind;
-  /** Default: the Blob's type. */
-  readonly mime?: string;
-  /** Default: the File's name. Matters for documents. */
-  readonly filename?: string;
-  readonly caption?: string;
-}
+import { Sending, type FileOptions, type SendOptions, type VoiceOptions } from "./sending.ts";
+import { memoryStorage } from "./storage.ts";
 
 const DEFAULT_TIMING: Timing = {
   connectTimeout: 20_000,
@@ -115,10 +72,7 @@ export class HermesClient {
   readonly #messages = new MessageAssembly();
   readonly #media: MediaAssembly;
   readonly #supports: readonly string[];
-  readonly #createId: () => string;
-  readonly #progress = new Map<string, (progress: UploadProgress) => void>();
-  /** Files being read into memory, before they are in the outbox. */
-  readonly #reading = new Set<string>();
+  readonly #sending: Sending;
   #ready: ReadyInfo | undefined;
   #typingTold = Number.NEGATIVE_INFINITY;
   #agentTyping = false;
@@ -133,7 +87,6 @@ export class HermesClient {
     }
     this.#clock = options.clock ?? systemClock;
     this.#supports = options.supports ?? DEFAULT_SUPPORTS;
-    this.#createId = options.createId ?? randomId;
     this.#emitter = new Emitter((event, error) => {
       // The event `warning` itself may be what fails; telling it again would go round in circles.
       if (event === "warning") return;
@@ -150,7 +103,8 @@ export class HermesClient {
     };
     this.#outbox = new Outbox(options.storage ?? memoryStorage(), this.#clock, limit, {
       changed: (item) => {
-        this.#itemChanged(item);
+        this.#sending.changed(item);
+        this.#emitter.emit("outbox", item);
       },
       warning: (warning) => {
         this.#emitter.emit("warning", warning);
@@ -163,7 +117,18 @@ export class HermesClient {
       send: (frame) => this.#connection.send(frame),
       buffered: () => this.#connection.buffered,
       progress: (progress) => {
-        this.#progressed(progress);
+        this.#sending.progressed(progress);
+        this.#emitter.emit("uploadProgress", progress);
+      },
+    });
+    this.#sending = new Sending({
+      outbox: this.#outbox,
+      delivery: this.#delivery,
+      createId: options.createId ?? randomId,
+      capabilities: () => this.#ready?.capabilities,
+      progressFailed: (error) => {
+        const message = "A progress callback threw an error.";
+        this.#emitter.emit("warning", { code: "listener_failed", message, error });
       },
     });
     this.#cards = new Cards(this.#clock, (frame) => this.#connection.send(frame));
@@ -277,14 +242,7 @@ export class HermesClient {
    * @throws HermesError `bad_argument` for an empty text, `too_big` over 12 000 characters, `outbox_full`
    */
   sendText(text: string, options: SendOptions = {}): Outgoing {
-    const sound = wellFormed(text);
-    if (sound.trim() === "") throw new HermesError("bad_argument", "There is no text to send.");
-    this.#checkLength(sound, "The text");
-    const id = this.#idFor(options);
-    const entry = this.#outbox.add(id, { kind: "text", text: sound });
-    this.#abortable(id, options.signal);
-    this.#delivery.pump();
-    return entry.outgoing;
+    return this.#sending.text(text, options);
   }
 
   /**
@@ -294,18 +252,7 @@ export class HermesClient {
    *   (`unreadable`, `unsupported_format`, `outbox_full`) rejects the promises of the handle.
    */
   sendVoice(data: FileData, options: VoiceOptions = {}): Outgoing {
-    checkSize(data, MAX_AUDIO_BYTES, "The recording");
-    const transcript = this.#optionalText(options.transcript, "The transcript");
-    return this.#sendRead(data, options, (bytes) => {
-      const format = voiceFormatOf(bytes);
-      if (format === undefined || (options.format !== undefined && options.format !== format)) {
-        throw new HermesError(
-          "unsupported_format",
-          "The recording is neither WAV nor OGG, or not what `format` says. Convert it before sending.",
-        );
-      }
-      return { kind: "voice", format, bytes, ...(transcript === undefined ? {} : { transcript }) };
-    });
+    return this.#sending.voice(data, options);
   }
 
   /**
@@ -315,19 +262,7 @@ export class HermesClient {
    *   of the handle.
    */
   sendFile(data: FileData, options: FileOptions = {}): Outgoing {
-    const limit = this.#ready?.capabilities.max_media_bytes ?? MAX_MEDIA_BYTES;
-    checkSize(data, Math.min(limit, MAX_MEDIA_BYTES), "The file");
-    const caption = this.#optionalText(options.caption, "The caption");
-    const mime = options.mime ?? typeOfData(data);
-    const filename = cleanFilename(options.filename ?? nameOfData(data) ?? "");
-    return this.#sendRead(data, options, (bytes) => ({
-      kind: "file",
-      mediaKind: options.kind ?? mediaKindOf(mime),
-      mime,
-      bytes,
-      ...(filename === "" ? {} : { filename }),
-      ...(caption === undefined ? {} : { caption }),
-    }));
+    return this.#sending.file(data, options);
   }
 
   /** What the agent has not taken yet, failed items included, in order of sending. */
@@ -337,14 +272,12 @@ export class HermesClient {
 
   /** Sends a failed item again under its id. Undefined if there is no failed item of this id. */
   retry(id: string): Outgoing | undefined {
-    const outgoing = this.#outbox.retry(id);
-    this.#delivery.pump();
-    return outgoing;
+    return this.#sending.retry(id);
   }
 
   /** Takes an item out of the outbox. What was written to the agent already may still be taken by it. */
   discard(id: string): void {
-    this.#discard(id, new HermesError("discarded", "The app took this item back."));
+    this.#sending.discard(id, new HermesError("discarded", "The app took this item back."));
   }
 
   /**
@@ -357,7 +290,7 @@ export class HermesClient {
     if ((given.optionId ?? "").trim() === "" && (given.text ?? "").trim() === "") {
       throw new HermesError("bad_argument", "An answer needs an option or a text.");
     }
-    const text = this.#optionalText(given.text, "The answer");
+    const text = this.#sending.optionalText(given.text, "The answer");
     return this.#cards.answer(cardId, {
       ...(given.optionId === undefined ? {} : { optionId: given.optionId }),
       ...(text === undefined ? {} : { text }),
@@ -503,108 +436,6 @@ export class HermesClient {
     this.#avatar = state;
     this.#emitter.emit("avatar", state);
   }
-
-  #itemChanged(item: OutgoingItem): void {
-    if (item.state === "accepted" || item.state === "discarded") this.#progress.delete(item.id);
-    this.#emitter.emit("outbox", item);
-  }
-
-  #progressed(progress: UploadProgress): void {
-    try {
-      this.#progress.get(progress.id)?.(progress);
-    } catch (error) {
-      const message = "A progress callback threw an error.";
-      this.#emitter.emit("warning", { code: "listener_failed", message, error });
-    }
-    this.#emitter.emit("uploadProgress", progress);
-  }
-
-  #idFor(options: SendOptions): string {
-    if (options.signal?.aborted === true) throw aborted();
-    const id = options.id ?? this.#createId();
-    if (id === "" || countCharacters(id) > MAX_ID_CHARS || wellFormed(id) !== id) {
-      throw new HermesError("bad_argument", "An id has 1 to 128 characters.");
-    }
-    if (this.#reading.has(id)) {
-      throw new HermesError("bad_argument", "An item with this id is in the outbox already.");
-    }
-    return id;
-  }
-
-  #checkLength(text: string, what: string): void {
-    const limit = Math.min(
-      this.#ready?.capabilities.max_text_chars ?? MAX_TEXT_CHARS,
-      MAX_TEXT_CHARS,
-    );
-    if (countCharacters(text) > limit) {
-      throw new HermesError("too_big", `${what} is longer than ${limit} characters. Split it.`);
-    }
-  }
-
-  #optionalText(text: string | undefined, what: string): string | undefined {
-    if (text === undefined || text.trim() === "") return undefined;
-    const sound = wellFormed(text);
-    this.#checkLength(sound, what);
-    return sound;
-  }
-
-  #sendRead(
-    data: FileData,
-    options: UploadOptions,
-    toContent: (bytes: Uint8Array<ArrayBuffer>) => OutboxContent,
-  ): Outgoing {
-    const id = this.#idFor(options);
-    this.#reading.add(id);
-    const place = this.#outbox.reserve();
-    if (options.onProgress !== undefined) this.#progress.set(id, options.onProgress);
-    const added = readBytes(data)
-      .then((bytes) => {
-        if (!this.#reading.has(id)) throw aborted();
-        return this.#outbox.add(id, toContent(bytes), place).outgoing;
-      })
-      .catch((error: unknown) => {
-        this.#progress.delete(id);
-        throw error;
-      })
-      .finally(() => {
-        this.#reading.delete(id);
-        this.#outbox.release(place);
-        this.#delivery.pump();
-      });
-    const outgoing: Outgoing = {
-      id,
-      stored: added.then((inner) => inner.stored),
-      accepted: added.then((inner) => inner.accepted),
-    };
-    outgoing.stored.catch(() => undefined);
-    outgoing.accepted.catch(() => undefined);
-    this.#abortable(id, options.signal);
-    return outgoing;
-  }
-
-  #abortable(id: string, signal: AbortSignal | undefined): void {
-    if (signal === undefined) return;
-    const stop = (): void => {
-      this.#discard(id, aborted());
-    };
-    signal.addEventListener("abort", stop, { once: true });
-    // A long-lived signal must not collect a listener for every item ever sent.
-    const off = this.on("outbox", (item) => {
-      if (item.id !== id || (item.state !== "accepted" && item.state !== "discarded")) return;
-      signal.removeEventListener("abort", stop);
-      off();
-    });
-  }
-
-  #discard(id: string, error: HermesError): void {
-    this.#reading.delete(id);
-    const entry = this.#outbox.get(id);
-    if (entry !== undefined) this.#delivery.discard(entry, error);
-  }
-}
-
-function aborted(): HermesError {
-  return new HermesError("aborted", "The app aborted this item.");
 }
 
 function avatarState(state: string): AvatarState {
@@ -616,17 +447,6 @@ function checkDevice(id: string): void {
     throw new HermesError(
       "bad_argument",
       "`device.id` has 1 to 120 characters, without control characters, `:` and `/`.",
-    );
-  }
-}
-
-function checkSize(data: FileData, limit: number, what: string): void {
-  const size = sizeOfData(data);
-  if (size === 0) throw new HermesError("bad_argument", `${what} is empty.`);
-  if (size > limit) {
-    throw new HermesError(
-      "too_big",
-      `${what} has ${size} bytes, ${limit} are allowed. Make it smaller.`,
     );
   }
 }

@@ -1,6 +1,6 @@
 /** Public surface of `@hermes-mobile/client`. Pinned by `test/exports.test.ts`. */
 export { HermesClient } from "./client.ts";
-export type { FileOptions, SendOptions, UploadOptions, VoiceOptions } from "./client.ts";
+export type { FileOptions, SendOptions, UploadOptions, VoiceOptions } from "./sending.ts";
 export type { FileData } from "./attachment.ts";
 export type { CardAnswer } from "./cards.ts";
 export type { Clock } from "./clock.ts";
