@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -32,6 +32,15 @@ DELIVER_SECONDS = 30.0
 
 class NotDelivered(Exception):
     """Nothing, or not everything, was delivered; the text says what, why and what to do."""
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """Where a door is and what opens it; `own`: it is the gateway's of this Hermes home."""
+
+    url: str
+    token: str = field(repr=False)
+    own: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,22 +97,18 @@ async def deliver(
     as_document: bool = False,
     extra: Mapping[str, object] | None = None,
     home: Path | None = None,
+    at: Entrance | None = None,
 ) -> str:
     """Deliver a text and files to the device `target` (with or without `mobile:`).
 
-    `media_files`: paths, or pairs of a path and whether it is a voice message. Returns the id of the
-    last frame. Raises `NotDelivered`.
+    `media_files`: paths, or pairs of a path and whether it is a voice message. `at`: another door
+    than that of this Hermes home's gateway. Returns the last frame's id. Raises `NotDelivered`.
     """
     device = target_device(target)
     if not text.strip() and not media_files:
         raise NotDelivered("there is neither text nor a file to deliver")
     files = [await _file(item, as_document) for item in media_files]
-    folder = home or door_files.hermes_home()
-    try:
-        secret = door_files.secret(folder)
-    except door_files.DoorFilesError as error:
-        raise NotDelivered(str(error)) from error
-    url = door_files.read_door(folder) or _configured(extra or {})
+    door = at or _own_door(home or door_files.hermes_home(), extra or {})
     pieces = [piece for piece in split(text, MAX_TEXT_CHARS) if piece.strip()]
     payloads: list[dict[str, Any]] = [{"text": piece} for piece in pieces]
     payloads += [{"media": _media(file)} for file in files]
@@ -111,10 +116,10 @@ async def deliver(
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             connection = await connect(
-                url, max_size=MAX_FRAME_BYTES, compression=None, proxy=None, ping_interval=None
+                door.url, max_size=MAX_FRAME_BYTES, compression=None, proxy=None, ping_interval=None
             )
         async with connection:
-            await _hello(connection, secret)
+            await _hello(connection, door)
             message_id = ""
             for payload in payloads:
                 message_id = f"d-{token_hex(8)}"
@@ -125,14 +130,26 @@ async def deliver(
         raise NotDelivered(f"{error}{_so_far(done, len(payloads))}") from None
     except TimeoutError:
         raise NotDelivered(
-            f"the mobile door at {url} did not answer in time{_so_far(done, len(payloads))}"
+            f"the mobile door at {door.url} did not answer in time{_so_far(done, len(payloads))}"
         ) from None
     except (OSError, WebSocketException) as error:
+        hint = (
+            "is the gateway running with the mobile platform? `hermes gateway status` tells"
+            if door.own
+            else "is it running, and is the address right?"
+        )
         raise NotDelivered(
-            f"the mobile door does not answer at {url} ({error or type(error).__name__}): is the "
-            "gateway running with the mobile platform? `hermes gateway status` tells"
-            f"{_so_far(done, len(payloads))}"
+            f"the mobile door does not answer at {door.url} ({error or type(error).__name__}): "
+            f"{hint}{_so_far(done, len(payloads))}"
         ) from None
+
+
+def _own_door(home: Path, extra: Mapping[str, object]) -> Entrance:
+    try:
+        secret = door_files.secret(home)
+    except door_files.DoorFilesError as error:
+        raise NotDelivered(str(error)) from error
+    return Entrance(door_files.read_door(home) or _configured(extra), secret, own=True)
 
 
 def target_device(target: str) -> str:
@@ -144,8 +161,8 @@ def target_device(target: str) -> str:
         device = ""
     if not device or device != name:
         raise NotDelivered(
-            f"{target!r} is no address of a device: it is mobile:<device id>, and an id has at most "
-            "120 characters, none of them a control character, `:` or `/`"
+            f"{target!r} is no address of a device: it is mobile:<device id>, and an id has at "
+            "most 120 characters, none of them a control character, `:` or `/`"
         )
     return device
 
@@ -169,14 +186,20 @@ def _media(file: _File) -> dict[str, Any]:
     }
 
 
-async def _hello(connection: ClientConnection, secret: str) -> None:
-    await connection.send(msgspec.json.encode({"t": "hello", "token": secret}).decode())
+async def _hello(connection: ClientConnection, door: Entrance) -> None:
+    await connection.send(msgspec.json.encode({"t": "hello", "token": door.token}).decode())
     frame = await _next(connection)
-    if frame.get("t") != "ready":
+    if frame.get("t") == "ready":
+        return
+    if not door.own:
         raise NotDelivered(
-            f"the mobile door refused the gateway's own secret ({frame.get('code')}): it runs with "
-            "another Hermes home, or the secret was removed while it ran; restart the gateway"
+            f"the mobile door refused the token ({frame.get('code')}): use one of its "
+            "MOBILE_DELIVER_TOKENS"
         )
+    raise NotDelivered(
+        f"the mobile door refused the gateway's own secret ({frame.get('code')}): it runs with "
+        "another Hermes home, or the secret was removed while it ran; restart the gateway"
+    )
 
 
 async def _deliver_one(
@@ -193,7 +216,9 @@ async def _deliver_one(
             code = answer.get("code")
             if code == "device_offline":
                 raise NotDelivered(f"the device {device} is not connected")
-            raise NotDelivered(f"the mobile door refused the delivery ({code}): {answer.get('message')}")
+            raise NotDelivered(
+                f"the mobile door refused the delivery ({code}): {answer.get('message')}"
+            )
 
 
 async def _next(connection: ClientConnection) -> dict[str, Any]:
