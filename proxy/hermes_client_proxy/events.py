@@ -144,14 +144,14 @@ class Translator:
                     event[field] = sentence
         else:
             sentence = STEP_FAILED
-        if kind in ("run.failed", "run.interrupted"):
-            own = event.get("error")
-            event["error"] = own if own in (LOST, UNREACHABLE, INTERRUPTED) else sentence
-            return {k: v if k == "error" else _without_errors(v, k) for k, v in event.items()}
-        return {
-            k: sentence if k in _ERROR_FIELDS and _speaks(v) else _without_errors(v, k)
+        own = event.get("error")
+        closed = {
+            k: sentence if k in _ERROR_FIELDS and _speaks(v) else _without_errors(v)
             for k, v in event.items()
         }
+        if kind in ("run.failed", "run.interrupted"):
+            closed["error"] = own if own in (LOST, UNREACHABLE, INTERRUPTED) else sentence
+        return closed
 
     def _safe(self, event: dict[str, Any]) -> bytes:
         data: bytes = _encode(event)
@@ -165,15 +165,15 @@ def _speaks(value: Any) -> bool:
     return isinstance(value, (str, list, dict)) and bool(value)
 
 
-def _without_errors(value: Any, name: str) -> Any:
+def _without_errors(value: Any) -> Any:
     """*value* with error texts at any depth closed."""
     if isinstance(value, dict):
         return {
-            k: STEP_FAILED if k in _ERROR_FIELDS and _speaks(v) else _without_errors(v, k)
+            k: STEP_FAILED if k in _ERROR_FIELDS and _speaks(v) else _without_errors(v)
             for k, v in value.items()
         }
     if isinstance(value, list):
-        return [_without_errors(item, name) for item in value]
+        return [_without_errors(item) for item in value]
     return value
 
 
