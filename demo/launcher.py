@@ -228,7 +228,7 @@ def only_one(folder: Path) -> Iterator[None]:
             raise StartError(
                 f"The demo is running already (process {lock.read().strip() or 'unknown'}). "
                 "Stop it with Ctrl-C in its terminal, or start a second one in a folder of its "
-                f"own:  DEMO_HOME=/tmp/second {MOBILE}=8797 DEMO_WEB_PORT=8798 make run"
+                f"own:  DEMO_HOME=/tmp/second {MOBILE}=8797 DEMO_WEB_PORT=8760 make run"
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))

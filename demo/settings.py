@@ -11,7 +11,7 @@ from demo.processes import StartError
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_MOBILE_PORT = 8787
-DEFAULT_WEB_PORT = 8788
+DEFAULT_WEB_PORT = 8750
 HERMES = "0.19.0"
 """The Hermes Agent that `make run` starts."""
 
