@@ -33,6 +33,7 @@ class Dedup:
         self._entries = entries
         self._reserved: set[str] = set()
         self._taken: OrderedDict[str, float] = OrderedDict()
+        self._nothing_before = float("-inf")  # until then no taken id is too old
 
     def __len__(self) -> int:
         return len(self._reserved) + len(self._taken)
@@ -63,8 +64,11 @@ class Dedup:
         self._reserved.discard(key)
 
     def _forget(self, now: float) -> None:
+        if now < self._nothing_before and len(self._taken) <= self._entries:
+            return
         while self._taken:
             key, since = next(iter(self._taken.items()))
             if len(self._taken) <= self._entries and now - since < self._window:
+                self._nothing_before = since + self._window
                 return
             del self._taken[key]
