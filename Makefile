@@ -7,8 +7,12 @@ VENV := .venv/bin
 CODE := $(wildcard adapter/hermes_mobile proxy/hermes_client_proxy sdk/python/hermes_client.py \
 	demo bench scripts/setup.py)
 
+# The Node packages that exist, where Node.js does.
+NODE := $(if $(shell command -v npm),$(patsubst %/package.json,%,$(wildcard \
+	sdk/typescript/package.json web/package.json)))
+
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test check lint bench clean
+.PHONY: help setup setup-run run test check bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -24,28 +28,16 @@ run: setup-run ## start a real Hermes Agent with both doors and an offline model
 
 test: setup ## run every test, the real Hermes Agents included
 	@$(VENV)/python -m pytest -q
-	@$(MAKE) --no-print-directory test-node
+	@for folder in $(NODE); do (cd $$folder && npm test --if-present --silent) || exit 1; done
 
-.PHONY: test-node
-test-node:
-	@if command -v npm >/dev/null; then \
-		for folder in sdk/typescript web; do \
-			if [ -f $$folder/package.json ]; then \
-				(cd $$folder && npm test --if-present --silent) || exit 1; fi; done; fi
-
-lint: setup ## linters, types and import rules, without the tests
+check: setup ## linters, types and import rules: everything but the tests
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy $(CODE)
 	@# The import rules name every room of the house: they hold once all rooms stand.
-	@if [ -f adapter/hermes_mobile/commands.py ] && [ -f proxy/hermes_client_proxy/app.py ]; then \
+	@if [ -f adapter/hermes_mobile/cli.py ] && [ -f proxy/hermes_client_proxy/app.py ]; then \
 		$(VENV)/lint-imports --no-cache; fi
-	@if command -v npm >/dev/null; then \
-		for folder in sdk/typescript web; do \
-			if [ -f $$folder/package.json ]; then \
-				(cd $$folder && npm run --if-present --silent check) || exit 1; fi; done; fi
-
-check: lint test ## everything that must hold before a change is merged
+	@for folder in $(NODE); do (cd $$folder && npm run --if-present --silent check) || exit 1; done
 
 bench: setup ## measure both doors beside their bare counterparts
 	@$(VENV)/python -m bench

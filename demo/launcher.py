@@ -31,6 +31,8 @@ from demo.settings import ROOT, Settings
 START_SECONDS = 60.0
 """How long Hermes may take until it answers; it needs one to three seconds on a laptop."""
 LOGIN_SECONDS = 10.0
+PAGES = ROOT / "web" / "dist"
+"""The pages, where Node.js has built them."""
 MOBILE = "MOBILE_PORT"
 WATCH_SECONDS = 0.3
 # Whoever sits in front of the demo is the home device: Hermes would ask for one otherwise.
@@ -135,6 +137,8 @@ class Demo:
         port = self._settings.web_port or free_port()
         command = [str(Path(sys.prefix) / "bin" / "hermes-client-proxy"), "serve"]
         command += ["--host", "127.0.0.1", "--port", str(port)]
+        if PAGES.is_dir():
+            command += ["--pages", str(PAGES)]
         environment = {
             **self._settings.web,
             "MNOTE_WEB_HERMES_UPSTREAM_URL": f"http://127.0.0.1:{api_port}",
