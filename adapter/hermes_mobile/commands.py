@@ -154,12 +154,18 @@ def media(hub: Hub, connection: Connection, frame: Media, now: float) -> None:
     caption = bounded_text(frame.caption, "caption", id)
     filename = clean_filename(frame.filename)
     mime = frame.mime or ""
-    data = base64_field(frame.data, "data", MAX_MEDIA_BYTES, id)
+    try:
+        data = base64_field(frame.data, "data", MAX_MEDIA_BYTES, id)
+    except ProtocolError as error:
+        if error.code == "too_big" and parts > 1:
+            device.uploads.drop(id)
+        raise
     whole: bytes | bytearray
     if parts == 1 and id not in device.uploads.open:
         whole = data()
     elif parts > 1 and hub.seen(device, id, now):
         # The whole file was taken, or is on its way to the agent: a late part opens nothing anew.
+        device.uploads.forget(id)
         if part == parts - 1:
             hub.repeat(device, id, now)
         return

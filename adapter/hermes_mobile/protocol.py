@@ -226,8 +226,8 @@ def decode(raw: bytes | bytearray | memoryview | str) -> ClientFrame | None:
     """
     try:
         return _decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        return _decode_unusual(raw, error)
+    except msgspec.ValidationError:
+        return _decode_unusual(raw)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ProtocolError(
             "bad_frame", f"the frame is not a JSON object in UTF-8: {error}"
@@ -236,20 +236,22 @@ def decode(raw: bytes | bytearray | memoryview | str) -> ClientFrame | None:
         raise ProtocolError("bad_frame", "the frame nests too deeply") from None
 
 
-def _decode_unusual(
-    raw: bytes | bytearray | memoryview | str, error: msgspec.ValidationError
-) -> ClientFrame | None:
+def _decode_unusual(raw: bytes | bytearray | memoryview | str) -> ClientFrame | None:
     try:
         head = _head_decoder.decode(raw)
         name = _any_decoder.decode(head.t) if bytes(head.t) else None
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise ProtocolError(
             "bad_frame", f"the frame is not a JSON object in UTF-8: {error}"
         ) from None
     except RecursionError:
         raise ProtocolError("bad_frame", "the frame nests too deeply") from None
     if not isinstance(name, str):
-        raise ProtocolError("bad_frame", "the frame has no `t`: a string that names its type")
+        raise ProtocolError(
+            "bad_frame",
+            "the frame has no `t`: a string that names its type",
+            frame_id=_readable_id(head.id),
+        )
     entry = _by_name.get(name.lower())
     if entry is None:
         return None

@@ -65,6 +65,10 @@ class Uploads:
         """Decoded bytes held in all open uploads together."""
         return sum(upload.size for upload in self.open.values())
 
+    def forget(self, upload_id: str) -> None:
+        """Free the upload of this id, if there is one: its file came another way."""
+        self.open.pop(upload_id, None)
+
     def clear(self) -> None:
         """Free everything: the device has gone."""
         self.open.clear()
@@ -110,7 +114,7 @@ class Uploads:
                 frame_id=upload_id,
             )
         elif len(self.open) >= MAX_OPEN_UPLOADS:
-            self._drop(upload_id)
+            self.drop(upload_id)
             raise ProtocolError(
                 "too_big",
                 f"{MAX_OPEN_UPLOADS} uploads are open already: finish one first",
@@ -118,7 +122,7 @@ class Uploads:
             )
         held = self.size
         if held + size > MAX_UPLOAD_BUFFER_BYTES:
-            self._drop(upload_id)
+            self.drop(upload_id)
             raise ProtocolError(
                 "too_big",
                 f"the open uploads would hold {held + size} bytes, the limit is "
@@ -141,7 +145,8 @@ class Uploads:
         del self.open[upload_id]
         return upload, whole
 
-    def _drop(self, upload_id: str) -> None:
+    def drop(self, upload_id: str) -> None:
+        """Free an upload at once, whether it is open or not; its late parts open nothing anew."""
         self.open.pop(upload_id, None)
         self._dropped[upload_id] = None
         if len(self._dropped) > _REMEMBERED_DROPS:
