@@ -170,6 +170,11 @@ const INNER_CHECKS: {
   },
 };
 
+/** What `deliver` can carry: the kinds a device is shown, and `audio`, which becomes `voice`. */
+const DELIVERED_KINDS = ["image", "voice", "video", "document", "animation", "audio"];
+/** Largest `ts` of a `ping`, in bytes as JSON. */
+const MAX_TS_BYTES = 1024;
+
 /** Why a client frame would be refused: the code the door answers with, and the reason. */
 export interface FrameProblem {
   readonly code: ErrorCode;
@@ -200,11 +205,10 @@ const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 export function checkClientFrame(value: unknown): FrameProblem | undefined {
   if (!isObject(value)) return bad("a frame is a JSON object");
   if (typeof value["t"] !== "string") return bad("`t` is missing or no string");
-  const frame: Record<string, unknown> = {};
-  for (const [field, found] of Object.entries(value)) if (found !== null) frame[field] = found;
-  const check = CLIENT_CHECKS[value["t"].toLowerCase() as ClientFrame["t"]];
+  const t = value["t"].toLowerCase();
   // An unknown type is ignored by the door, so it is no problem.
-  return check?.(frame);
+  if (!Object.hasOwn(CLIENT_CHECKS, t)) return undefined;
+  return CLIENT_CHECKS[t as ClientFrame["t"]](withoutNulls(value));
 }
 
 type Check = (frame: Record<string, unknown>) => FrameProblem | undefined;
@@ -212,7 +216,8 @@ type Check = (frame: Record<string, unknown>) => FrameProblem | undefined;
 const CLIENT_CHECKS: { readonly [T in ClientFrame["t"]]: Check } = {
   hello(frame) {
     const { token, device, user, supports } = frame;
-    if (typeof token !== "string" || token === "") {
+    if (token !== undefined && typeof token !== "string") return bad("`token` is no string");
+    if (token === undefined || token === "") {
       return { code: "auth_failed", message: "`token` is missing or empty" };
     }
     const strings = (found: unknown): boolean =>
@@ -252,10 +257,8 @@ const CLIENT_CHECKS: { readonly [T in ClientFrame["t"]]: Check } = {
         message: "`kind` is none of image, video, document, audio",
       };
     }
-    for (const field of ["mime", "filename"]) {
-      if (frame[field] !== undefined && typeof frame[field] !== "string")
-        return bad(`\`${field}\` is no string`);
-    }
+    const names = checkNames(frame);
+    if (names !== undefined) return names;
     const part = frame["part"] ?? 0;
     const parts = frame["parts"] ?? 1;
     if (!Number.isInteger(parts) || (parts as number) < 1 || (parts as number) > MAX_MEDIA_PARTS) {
@@ -267,20 +270,26 @@ const CLIENT_CHECKS: { readonly [T in ClientFrame["t"]]: Check } = {
     return checkText(frame, "caption", false) ?? checkData(frame, MAX_MEDIA_BYTES);
   },
   prompt(frame) {
-    if (typeof frame["prompt_id"] !== "string" || frame["prompt_id"] === "") {
+    if (!isText(frame["prompt_id"]) || frame["prompt_id"] === "") {
       return bad("`prompt_id` is missing or empty");
     }
-    const given = ["option_id", "text"].map((field) => frame[field]);
-    if (given.some((value) => value !== undefined && typeof value !== "string")) {
-      return bad("`option_id` or `text` is no string");
+    const given = [frame["option_id"], frame["text"]];
+    if (given.some((value) => value !== undefined && !isText(value))) {
+      return bad("`option_id` or `text` is no text");
     }
-    if (!given.some((value) => typeof value === "string" && value.trim() !== "")) {
-      return bad("one of `option_id` and `text` must be given");
-    }
-    return checkText(frame, "text", false);
+    const problem = checkText(frame, "text", false);
+    if (problem !== undefined) return problem;
+    return given.some((value) => typeof value === "string" && value.trim() !== "")
+      ? undefined
+      : bad("one of `option_id` and `text` must be given");
   },
   typing: () => undefined,
-  ping: () => undefined,
+  ping(frame) {
+    const ts = JSON.stringify(frame["ts"] ?? null);
+    if (utf8Length(ts) > MAX_TS_BYTES) return bad("`ts` is longer than 1024 bytes");
+    // JSON writes what is no Unicode text as an escape.
+    return /\\u[dD][89a-fA-F]/.test(ts) ? bad("`ts` holds half of a surrogate pair") : undefined;
+  },
   ack: () => undefined,
   deliver(frame) {
     const problem = checkId(frame);
@@ -288,14 +297,23 @@ const CLIENT_CHECKS: { readonly [T in ClientFrame["t"]]: Check } = {
     if (frame["text"] === undefined && frame["media"] === undefined) {
       return bad("one of `text` and `media` must be given");
     }
-    if (frame["target"] !== undefined && typeof frame["target"] !== "string")
-      return bad("`target` is no string");
-    if (frame["media"] !== undefined) {
-      if (!isObject(frame["media"])) return bad("`media` is no object");
-      const inner = checkData(frame["media"], MAX_MEDIA_BYTES);
+    const { target, media } = frame;
+    if (target !== undefined && (!isText(target) || !isTarget(target))) {
+      return bad("`target` is no device: write its id, with or without `mobile:` before it");
+    }
+    if (media !== undefined) {
+      if (!isObject(media)) return bad("`media` is no object");
+      const file = withoutNulls(media);
+      if (typeof file["kind"] !== "string") return bad("`media.kind` is missing or no string");
+      if (!DELIVERED_KINDS.includes(file["kind"])) {
+        const message = `\`media.kind\` is none of ${DELIVERED_KINDS.join(", ")}`;
+        return { code: "unsupported_frame", message };
+      }
+      const inner =
+        checkNames(file) ?? checkText(file, "caption", false) ?? checkData(file, MAX_MEDIA_BYTES);
       if (inner !== undefined) return inner;
     }
-    return checkText(frame, "text", frame["media"] === undefined);
+    return checkText(frame, "text", media === undefined);
   },
 };
 
@@ -303,15 +321,45 @@ function bad(message: string): FrameProblem {
   return { code: "bad_frame", message };
 }
 
+/** Control, format and separator characters: invisible, and a device id becomes part of addresses. */
+const INVISIBLE =
+  // eslint-disable-next-line no-control-regex, no-misleading-character-class -- they are what is looked for
+  /[\u0000-\u001F\u007F-\u009F\u00AD\u0600-\u0605\u061C\u06DD\u070F\u08E2\u180E\u200B-\u200F\u2028-\u202E\u2060-\u206F\uFEFF\uFFF9-\uFFFB]/;
+
 export function hasForbiddenDeviceCharacter(id: string): boolean {
-  // eslint-disable-next-line no-control-regex -- control characters are what is looked for
-  return /[\u0000-\u001F\u007F-\u009F:/]/.test(id);
+  return INVISIBLE.test(id) || /[:/]/.test(id) || wellFormed(id) !== id;
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === "string" && wellFormed(value) === value;
+}
+
+function isTarget(target: string): boolean {
+  return !hasForbiddenDeviceCharacter(target.replace(/^mobile:/, ""));
+}
+
+function withoutNulls(value: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(value).filter(([, found]) => found !== null));
+}
+
+function utf8Length(text: string): number {
+  let length = 0;
+  for (const character of text) {
+    const code = character.codePointAt(0) ?? 0;
+    length += code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  }
+  return length;
 }
 
 function checkId(frame: Record<string, unknown>): FrameProblem | undefined {
-  return typeof frame["id"] === "string" && frame["id"] !== ""
-    ? undefined
-    : bad("`id` is missing or empty");
+  return isText(frame["id"]) && frame["id"] !== "" ? undefined : bad("`id` is missing or empty");
+}
+
+function checkNames(frame: Record<string, unknown>): FrameProblem | undefined {
+  const odd = ["mime", "filename"].find(
+    (field) => frame[field] !== undefined && !isText(frame[field]),
+  );
+  return odd === undefined ? undefined : bad(`\`${odd}\` is no text`);
 }
 
 function checkText(
@@ -322,11 +370,12 @@ function checkText(
   const text = frame[field];
   if (text === undefined && !required) return undefined;
   if (typeof text !== "string") return bad(`\`${field}\` is missing or no string`);
-  if (required && text.trim() === "") return bad(`\`${field}\` is empty`);
   if (wellFormed(text) !== text) return bad(`\`${field}\` holds half of a surrogate pair`);
-  return countCharacters(text) > MAX_TEXT_CHARS
-    ? { code: "too_big", message: `\`${field}\` is longer than ${MAX_TEXT_CHARS} characters` }
-    : undefined;
+  if (countCharacters(text) > MAX_TEXT_CHARS) {
+    const message = `\`${field}\` is longer than ${MAX_TEXT_CHARS} characters`;
+    return { code: "too_big", message };
+  }
+  return required && text.trim() === "" ? bad(`\`${field}\` is empty`) : undefined;
 }
 
 function checkData(frame: Record<string, unknown>, limit: number): FrameProblem | undefined {

@@ -30,7 +30,7 @@ export class Stream {
     this.#controller.enqueue(new TextEncoder().encode(text));
   }
 
-  event(id: string, event: Readonly<Record<string, unknown>>): void {
+  event(id: string, event: object): void {
     this.write(`id: ${id}\ndata: ${JSON.stringify(event)}\n\n`);
   }
 

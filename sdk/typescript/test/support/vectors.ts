@@ -12,3 +12,17 @@ export function vectorNames(contract: string): string[] {
     name.endsWith(".json"),
   );
 }
+
+/** Writes out the shorthands of the vectors: `$repeat`, `$zeros`, `$concat`, `$base64`, `$card`. */
+export function expanded(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(expanded);
+  if (typeof value !== "object" || value === null) return value;
+  const short = value as Readonly<Record<string, unknown>>;
+  if (typeof short["$repeat"] === "string")
+    return short["$repeat"].repeat(short["times"] as number);
+  if (typeof short["$zeros"] === "number") return Buffer.alloc(short["$zeros"]).toString("base64");
+  if (Array.isArray(short["$concat"])) return short["$concat"].map(expanded).join("");
+  if (typeof short["$base64"] === "string") return Buffer.from(short["$base64"]).toString("base64");
+  if (short["$card"] === true) return "p-1";
+  return Object.fromEntries(Object.entries(short).map(([key, inner]) => [key, expanded(inner)]));
+}
