@@ -244,26 +244,28 @@ def main(arguments: list[str]) -> int:
     if node:
         jobs.append((PAGES, build_all_node))
 
-    def timed(label: str, job: Callable[[], bool]) -> str | None:
+    def timed(label: str, job: Callable[[], bool]) -> bool:
         started = time.monotonic()
         try:
             if job():
                 say(f"  ready: {label}, {time.monotonic() - started:.0f} s")
         except SetupError as problem:
-            return str(problem)
-        return None
+            if label == PAGES and not everything:
+                say(f"  The pages are left out: {problem}")
+                return True
+            print(f"\nSetup failed: {problem}", file=sys.stderr)
+            return False
+        return True
 
     first = not (ROOT / ".venv" / STAMP).is_file()
     with only_one():
         if first:
             say("Setting up Hermes Mobile (the first time takes about a minute) …")
         with ThreadPoolExecutor(max_workers=2) as pool:
-            problems = [p for p in pool.map(lambda job: timed(*job), jobs) if p is not None]
-    for problem in problems:
-        print(f"\nSetup failed: {problem}", file=sys.stderr)
+            results = list(pool.map(lambda job: timed(*job), jobs))
     if packages and not node and arguments != ["python"]:
         say("  Node.js is not installed: the TypeScript SDK and the pages are left out.")
-    return 1 if problems else 0
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":
