@@ -27,7 +27,7 @@ from . import how_to_install, missing_packages
 
 MISSING_PACKAGES = missing_packages()
 if TYPE_CHECKING or not MISSING_PACKAGES:
-    from . import door_files, inbound_files, outbound_files, prompts
+    from . import door_files, inbound_files, outbound_files, prompts, send_target
     from .hermes_cards import (
         Approval,
         Approvals,
@@ -36,8 +36,9 @@ if TYPE_CHECKING or not MISSING_PACKAGES:
         Confirm,
         Confirmations,
         Ended,
+        asked,
     )
-    from .hub import DeviceInfo, Incoming
+    from .hub import Incoming
     from .outbound_files import FileNotSent, MediaKind
     from .outbox import OutboxFull, OutgoingMedia
     from .outgoing_text import DEFAULT_CURSOR, OutgoingText
@@ -403,7 +404,9 @@ class MobileAdapter(BasePlatformAdapter):
     # ----------------------------------------------------------------------------------------------
     # Text
 
-    def supports_draft_streaming(self, chat_type: Any = None, metadata: Any = None, **_: Any) -> bool:
+    def supports_draft_streaming(
+        self, chat_type: Any = None, metadata: Any = None, **_: Any
+    ) -> bool:
         """Drafts are what an app with live messages wants: one id from first word to last."""
         return True
 
@@ -676,8 +679,11 @@ class MobileAdapter(BasePlatformAdapter):
             return _closed()
         labels = tuple(str(choice) for choice in choices or ())
         clarify = house.clarifications.claim(session_key, clarify_id, labels)
+        question = asked(question)
         if clarify.several:
-            question = f"{question}\n\n(Several answers are possible: type their numbers, like 1, 3)"
+            question = (
+                f"{question}\n\n(Several answers are possible: type their numbers, like 1, 3)"
+            )
         card = prompts.clarify_card(
             question, labels, session_key, house.clarifications.seconds(), reference=clarify
         )
@@ -764,9 +770,7 @@ def lacking(house: _House) -> list[str]:
     """What this Hermes lacks of what the adapter stands on, for the start-up self-check."""
     found = [house.approvals.missing, house.clarifications.missing, house.confirmations.missing]
     found += [
-        f"BasePlatformAdapter.{name}"
-        for name in _HOOKS
-        if not hasattr(BasePlatformAdapter, name)
+        f"BasePlatformAdapter.{name}" for name in _HOOKS if not hasattr(BasePlatformAdapter, name)
     ]
     found += [
         f"gateway.platforms.base.cache_{kind}_from_bytes"
@@ -822,15 +826,8 @@ def _list_device(device: str) -> None:
     """Put a device into Hermes' channel directory, where an older `hermes send` looks ids up."""
     import gateway.channel_directory as directory
 
-    from .send_target import with_devices
-
+    path = getattr(directory, "DIRECTORY_PATH", None)
     try:
-        told = directory.load_directory()
-        platforms = told.setdefault("platforms", {})
-        entries = platforms.get(PLATFORM) or []
-        if any(entry.get("id") == device for entry in entries):
-            return
-        platforms[PLATFORM] = with_devices(entries, [device])
-        directory.atomic_json_write(directory.DIRECTORY_PATH, told)
-    except Exception as error:
-        log.debug("the channel directory was not updated: %s", type(error).__name__)
+        send_target.list_device(path or door_files.hermes_home() / "channel_directory.json", device)
+    except (OSError, ValueError) as error:
+        log.warning("Hermes' channel directory was not updated: %s", error)

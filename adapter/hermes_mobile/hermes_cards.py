@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -194,7 +195,8 @@ class Clarifications:
         """Give the chosen option or the text. False: the question does not wait any more."""
         if self.state(clarify).state != "waiting":
             return False
-        return bool(self._module.resolve_gateway_clarify(clarify.id, self._said(clarify, option_id, text)))
+        said = self._said(clarify, option_id, text)
+        return bool(self._module.resolve_gateway_clarify(clarify.id, said))
 
     def no_answer(self, clarify: Clarify) -> bool:
         """The person did not answer in time."""
@@ -225,6 +227,9 @@ class Clarifications:
 
     def _said(self, clarify: Clarify, option_id: str, text: str | None) -> str:
         if text is not None:
+            skip, skipped = (getattr(self._module, n, None) for n in ("SKIP_WORD", "SKIPPED"))
+            if skip and skipped and text.strip().casefold() == skip:
+                return str(skipped)
             if not clarify.several:
                 return text
             read = getattr(self._module, "_coerce_multi_select_text", None)
@@ -236,6 +241,11 @@ class Clarifications:
     def _entry(self, clarify_id: str) -> Any:
         entries = getattr(self._module, "_entries", None)
         return entries.get(clarify_id) if isinstance(entries, dict) else None
+
+
+def asked(question: str) -> str:
+    """A question without the name of a text that Hermes did not find (its language files lack)."""
+    return re.sub(r"\n\s*gateway\.clarify\.\w+\s*$", "", question)
 
 
 class Confirmations:
@@ -272,7 +282,9 @@ class Confirmations:
 
 
 def _flags(entry: Any) -> tuple[bool, bool]:
-    return bool(entry.data.get("allow_permanent", True)), bool(entry.data.get("smart_denied", False))
+    return bool(entry.data.get("allow_permanent", True)), bool(
+        entry.data.get("smart_denied", False)
+    )
 
 
 def _seconds(read: Callable[[], Any] | None, default: float) -> float:

@@ -12,8 +12,12 @@ device than the one that was asked for is refused, not redirected.
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 PLATFORM = "mobile"
@@ -92,6 +96,26 @@ def with_devices(entries: Sequence[Any], devices: Sequence[str]) -> list[Any]:
         if device not in have
     ]
     return listed
+
+
+def list_device(path: str | os.PathLike[str], device: str) -> None:
+    """Add a device to the directory file, which Hermes itself writes every few minutes.
+
+    Raises `OSError` or `ValueError` when the file cannot be read or written.
+    """
+    file = Path(path)
+    told = json.loads(file.read_text(encoding="utf-8-sig")) if file.exists() else {}
+    if not isinstance(told, dict):
+        raise ValueError(f"{file} is not an object")
+    platforms = told.setdefault("platforms", {})
+    entries = platforms.get(PLATFORM) or []
+    if any(entry.get("id") == device for entry in entries):
+        return
+    platforms[PLATFORM] = with_devices(entries, [device])
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".directory-")
+    with os.fdopen(handle, "w", encoding="utf-8") as new:
+        json.dump(told, new, indent=2, ensure_ascii=False)
+    os.replace(temporary, file)
 
 
 def _wrap_parser(module: Any) -> bool:

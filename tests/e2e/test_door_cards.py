@@ -1,0 +1,259 @@
+"""Cards over a real Hermes: an answer reaches the request on the screen, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.e2e.door_client import DoorClient, Frame
+from tests.e2e.hermes_process import HermesProcess
+
+
+def device_on(hermes: HermesProcess) -> DoorClient:
+    return DoorClient(hermes.door_url, hermes.token, f"card-{uuid4().hex[:8]}")
+
+
+async def greeted(client: DoorClient) -> int:
+    """Have the onboarding of a first message behind us; how many frames there are by then."""
+    await client.text("hello")
+    await client.idle()
+    return len(client.frames)
+
+
+def options(prompt: Frame) -> list[str]:
+    return [option["id"] for option in prompt["options"]]
+
+
+@pytest.mark.parametrize("choice", ["once", "deny", "session"])
+async def test_an_approval_is_answered(hermes: HermesProcess, choice: str) -> None:
+    """The card shows the exact command; the choice reaches Hermes; the end comes before the text."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text(f"approve echo {choice}-it")
+        prompt = await client.prompt(since=mark, kind="exec_approval")
+        assert prompt["command"] == f"echo {choice}-it"
+        assert options(prompt) == ["once", "session", "always", "deny"]
+        assert 50 < prompt["timeout_seconds"] <= 60  # Hermes' own limit is the smaller one
+        assert prompt["session"] == f"agent:main:mobile:dm:{client.device}"
+        assert client.typing
+
+        await client.answer(prompt, choice)
+        done = await client.done(prompt)
+        answer = await client.message(f"approval: {choice}", since=mark)
+
+        assert done == {"t": "prompt_done", "id": prompt["id"], "option_id": choice}
+        assert client.frames.index(done) < client.frames.index(answer)
+        await client.idle(since=mark)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_two_approvals_at_once(hermes: HermesProcess, order: tuple[int, int]) -> None:
+    """Both wait; each answer reaches its own command, whichever comes first."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("approve2 echo first-a | echo second-b")
+        cards = [
+            await client.prompt(since=mark, command="echo first-a"),
+            await client.prompt(since=mark, command="echo second-b"),
+        ]
+        choices = ["once", "deny"]
+        for index in order:
+            await client.answer(cards[index], choices[index])
+            done = await client.done(cards[index])
+            assert done["option_id"] == choices[index]
+        await client.message("approval: once (echo first-a)", since=mark)
+        await client.message("approval: deny (echo second-b)", since=mark)
+        await client.idle(since=mark)
+
+
+async def test_a_typed_answer_closes_the_oldest_card(hermes: HermesProcess) -> None:
+    """`/approve` answers Hermes' oldest request; the other card still answers its own."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("approve2 echo typed-a | echo carded-b")
+        first = await client.prompt(since=mark, command="echo typed-a")
+        second = await client.prompt(since=mark, command="echo carded-b")
+        oldest, newer = sorted((first, second), key=client.frames.index)
+        await client.text("/approve")
+        assert (await client.done(oldest))["option_id"] == "once"
+        await client.answer(oldest, "deny")  # too late: it hears what was applied
+        await client.answer(newer, "deny")
+        assert (await client.done(newer))["option_id"] == "deny"
+        await client.message(f"approval: once ({oldest['command']})", since=mark)
+        await client.message(f"approval: deny ({newer['command']})", since=mark)
+
+
+async def test_an_approval_runs_out_at_hermes_own_limit(
+    new_hermes: Callable[..., HermesProcess],
+) -> None:
+    """Nobody answers: the card ends as expired and Hermes is told no."""
+    hermes = new_hermes(approval_timeout=3)
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("approve echo too-late")
+        prompt = await client.prompt(since=mark)
+        assert prompt["timeout_seconds"] <= 3
+        done = await client.done(prompt)
+        assert done == {
+            "t": "prompt_done",
+            "id": prompt["id"],
+            "option_id": "deny",
+            "expired": True,
+        }
+        await client.message("approval: deny", since=mark)
+        await client.idle(since=mark)
+        await client.answer(prompt, "once")
+        late = [f for f in client.frames if f["t"] == "prompt_done"]
+        assert all(f["option_id"] == "deny" for f in late)
+
+
+async def test_the_doors_own_limit_comes_first(
+    new_hermes: Callable[..., HermesProcess],
+) -> None:
+    """MOBILE_PROMPT_TTL under Hermes' limits: deny, no answer, cancel, and both sides agree."""
+    hermes = new_hermes(mobile={"MOBILE_PROMPT_TTL": "2"})
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("approve echo too-late")
+        prompt = await client.prompt(since=mark)
+        assert (await client.done(prompt))["expired"]
+        await client.message("approval: deny", since=mark)
+        await client.idle(since=mark)
+
+        mark = len(client.frames)
+        await client.text("clarify Which one?|red|blue")
+        prompt = await client.prompt(since=mark, kind="clarify")
+        assert (await client.done(prompt)).get("expired")
+        await client.message("clarify:", since=mark)
+        await client.idle(since=mark)
+
+        mark = len(client.frames)
+        await client.text("/new")
+        prompt = await client.prompt(since=mark, kind="slash_confirm")
+        done = await client.done(prompt)
+        assert (done["option_id"], done["expired"]) == ("cancel", True)
+        await client.message("cancelled", since=mark)
+
+
+@pytest.mark.parametrize(
+    ("answer", "applied", "heard"),
+    [
+        ({"option": "c1"}, "c1", "blue"),
+        ({"text": "green"}, "other", "green"),
+        ({"option": "c0", "text": "neither"}, "other", "neither"),
+    ],
+)
+async def test_a_question_is_answered(
+    hermes: HermesProcess, answer: dict[str, Any], applied: str, heard: str
+) -> None:
+    """A choice, a text, and a text beside a choice."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("clarify Which one?|red|blue")
+        prompt = await client.prompt(since=mark, kind="clarify")
+        assert prompt["text"] == "Which one?"
+        assert [o["label"] for o in prompt["options"]][:2] == ["red", "blue"]
+        await client.answer(prompt, **answer)
+        assert (await client.done(prompt))["option_id"] == applied
+        await client.message(f"clarify: {heard}", since=mark)
+        await client.idle(since=mark)
+
+
+async def test_other_waits_for_the_typed_answer(hermes: HermesProcess) -> None:
+    """`other` without a text: the next text of the device is the answer, not a message."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("clarify Which one?|red|blue")
+        prompt = await client.prompt(since=mark)
+        await client.answer(prompt, "other")
+        assert (await client.done(prompt))["option_id"] == "other"
+        await client.text("something else")
+        await client.message("clarify: something else", since=mark)
+        await client.idle(since=mark)
+        assert not [t for t in client.texts(mark).values() if t.startswith("echo")]
+
+
+async def test_an_open_question_takes_a_plain_text(hermes: HermesProcess) -> None:
+    """A typed message answers a question, and its card is closed."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("clarify What is your name?")
+        prompt = await client.prompt(since=mark, kind="clarify")
+        await client.text("Ada")
+        await client.message("clarify: Ada", since=mark)
+        assert (await client.done(prompt))["option_id"] == "other"
+
+
+@pytest.mark.parametrize("choice", ["once", "cancel"])
+async def test_a_destructive_command_asks_first(hermes: HermesProcess, choice: str) -> None:
+    """`/new`: the text of what Hermes did comes behind the card's end."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("/new")
+        prompt = await client.prompt(since=mark, kind="slash_confirm")
+        assert options(prompt) == ["once", "always", "cancel"]
+        await client.answer(prompt, choice)
+        done = await client.done(prompt)
+        assert done["option_id"] == choice
+        shown = await client.wait(lambda f: f["t"] == "message" and f["final"], since=mark)
+        assert client.frames.index(done) < client.frames.index(shown)
+        assert ("cancelled" in shown["text"]) == (choice == "cancel")
+        await client.idle(since=client.frames.index(shown))
+
+
+async def test_a_typed_confirmation_closes_the_card(hermes: HermesProcess) -> None:
+    """`/cancel` typed while the card is open."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("/new")
+        prompt = await client.prompt(since=mark, kind="slash_confirm")
+        await client.text("/cancel")
+        assert (await client.done(prompt))["option_id"] == "cancel"
+        await client.message("cancelled", since=mark)
+
+
+async def test_an_open_card_survives_a_reconnect(hermes: HermesProcess) -> None:
+    """The device goes and comes back: the card is shown again and can be answered."""
+    client = device_on(hermes)
+    async with client:
+        mark = await greeted(client)
+        await client.text("approve echo patient")
+        prompt = await client.prompt(since=mark)
+    mark = len(client.frames)
+    async with client:
+        again = await client.prompt(since=mark)
+        assert again["id"] == prompt["id"]
+        assert again["timeout_seconds"] <= prompt["timeout_seconds"]
+        assert client.typing
+        await client.answer(again, "once")
+        await client.message("approval: once", since=mark)
+        await client.idle(since=mark)
+
+
+async def test_only_the_device_that_was_asked_may_answer(hermes: HermesProcess) -> None:
+    """Another device's answer is refused and changes nothing."""
+    async with device_on(hermes) as client, device_on(hermes) as stranger:
+        mark = await greeted(client)
+        await client.text("approve echo mine")
+        prompt = await client.prompt(since=mark)
+        await stranger.answer(prompt, "once")
+        refusal = await stranger.wait(lambda f: f["t"] == "error")
+        assert refusal["code"] == "forbidden"
+        await client.answer(prompt, "deny")
+        await client.message("approval: deny", since=mark)
+
+
+async def test_stop_closes_the_card(hermes: HermesProcess) -> None:
+    """`/stop` while an approval waits: the card does not stay open."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("approve echo stopped")
+        prompt = await client.prompt(since=mark)
+        await client.text("/stop")
+        await client.done(prompt)
+        await client.idle(since=mark)
+        await client.text("and now?")
+        await client.message("echo: and now?", since=mark)
