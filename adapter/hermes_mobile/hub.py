@@ -8,14 +8,16 @@ feed, drain the effects, write, re-arm the timer for `next_deadline()`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from .dedup import Dedup, Seen
 from .outbox import (
+    Again,
     Answer,
     Deferred,
     File,
@@ -38,6 +40,7 @@ from .protocol import (
     Accepted,
     Avatar,
     Capabilities,
+    Code,
     Hello,
     PromptDone,
     ProtocolError,
@@ -212,11 +215,14 @@ class Hub:
         self._owners: OrderedDict[str, bytes] = OrderedDict()
         self._unauthenticated: OrderedDict[ConnId, float] = OrderedDict()
         self._failures = Failures()
-        self._rejections: dict[ConnId, tuple[float, ProtocolError]] = {}
+        # When, and as what: an exception would keep its traceback and so the hello itself.
+        self._rejections: dict[ConnId, tuple[float, Code, bytes]] = {}
         self._pausing: set[Device] = set()
         self._texts: dict[str, Incoming] = {}  # typed answers on their way, by card id
+        self._unseen: dict[str, Deferred] = {}  # cards that wait to be shown, by card id
         self._effects: deque[Effect] = deque()
         self._woken: set[ConnId] = set()
+        self._due: float | None = None
 
     # ----------------------------------------------------------------------------------------------
     # Out
@@ -238,8 +244,16 @@ class Hub:
         return connection.box.next_frame(conn, partial, now)
 
     def next_deadline(self) -> float | None:
-        """When `tick` has to be called next."""
-        deadlines = [at for at, _ in self._rejections.values()]
+        """When `tick` has to be called next; it may find nothing to do, and then says when next."""
+        return self._due
+
+    def _due_by(self, at: float) -> None:
+        """`tick` must be called at `at` at the latest."""
+        if self._due is None or at < self._due:
+            self._due = at
+
+    def _earliest(self) -> float | None:
+        deadlines = [at for at, _, _ in self._rejections.values()]
         if self._unauthenticated:
             deadlines.append(next(iter(self._unauthenticated.values())) + HELLO_TIMEOUT)
         if (card := self.prompts.next_deadline()) is not None:
@@ -249,20 +263,23 @@ class Hub:
 
     def tick(self, now: float) -> None:
         """Do what time has made due."""
-        for conn, (at, error) in list(self._rejections.items()):
+        for conn, (at, code, last) in list(self._rejections.items()):
             if at <= now:
-                del self._rejections[conn]
-                self._close_with(conn, error)
+                self._drop(conn, CLOSE_POLICY, code, last)
         for conn, opened in list(self._unauthenticated.items()):
-            if now - opened < HELLO_TIMEOUT:
+            if opened + HELLO_TIMEOUT > now:
                 break
-            _, error = self._rejections.pop(conn, (now, _no_hello()))
-            self._close_with(conn, error)
+            if conn in self._rejections:
+                _, code, last = self._rejections[conn]
+                self._drop(conn, CLOSE_POLICY, code, last)
+            else:
+                self._close_with(conn, _no_hello())
         for opened_card in self.prompts.expired(now):
             self._card_ran_out(opened_card, now)
         for device in list(self._pausing):
             if device.idle_at is not None and device.idle_at <= now:
                 self._quiet(device, now)
+        self._due = self._earliest()
 
     # ----------------------------------------------------------------------------------------------
     # Connections
@@ -271,6 +288,7 @@ class Hub:
         """A socket is open: the hello deadline runs."""
         self.connections[conn] = Connection(conn, peer, now, Outbox())
         self._unauthenticated[conn] = now
+        self._due_by(now + HELLO_TIMEOUT)
         if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
             oldest = next(iter(self._unauthenticated))
             self._drop(oldest, CLOSE_TRY_LATER, "too many connections without hello")
@@ -370,6 +388,7 @@ class Hub:
     def _detach(self, device: Device, now: float) -> None:
         device.conn = None
         device.uploads.clear()
+        self._forget_answers(device)
         forgot_state = device.box.connection_gone()
         if forgot_state or device.told != ("idle", False) or now - device.told_at < UNSURE_SECONDS:
             device.told = None
@@ -393,8 +412,8 @@ class Hub:
     def _greet(self, device: Device, connection: Connection, ready: bytes, now: float) -> None:
         """Everything a new connection has to know, before what waited for it."""
         for opened in reversed(self.prompts.of(device.id)):
-            if opened.shown and opened.state is not State.AWAITING_TEXT:
-                device.box.put_first(self._card_item(opened))
+            if opened.shown and not opened.other_told:
+                device.box.put_first(Again(self._rendering(opened)))
         for answer in reversed(device.answers.values()):
             # Open answers are stated again: their last revision may have gone down with the line.
             if answer.shown:
@@ -416,7 +435,8 @@ class Hub:
         delay = 0.0 if now is None else self._failures.delay(connection.peer.address, now)
         if delay:
             assert now is not None
-            self._rejections[connection.id] = (now + delay, error)
+            self._rejections[connection.id] = (now + delay, error.code, error_frame(error))
+            self._due_by(now + delay)
         else:
             self._close_with(connection.id, error)
 
@@ -491,8 +511,7 @@ class Hub:
         """
         device = self.device(chat)
         answers = device.answers
-        for id in [a.id for a in answers.values() if a.final and a.pending is None]:
-            del answers[id]
+        self._forget_answers(device)
         answer = answers.get(edit_of) if edit_of is not None else None
         if answer is None:
             id = edit_of or f"m-{secrets.token_hex(8)}"
@@ -515,7 +534,8 @@ class Hub:
         device = self.devices.get(chat)
         answer = device.answers.get(message_id) if device else None
         if answer is not None and not answer.final:
-            self.say(chat, answer.text, edit_of=message_id, final=True, now=now)
+            with contextlib.suppress(OutboxFull):  # the device is cut off, which is logged
+                self.say(chat, answer.text, edit_of=message_id, final=True, now=now)
 
     def show(self, chat: str, media: OutgoingMedia, now: float) -> str:
         """Show a file; its id. Raises `OutboxFull` as `say` does."""
@@ -543,6 +563,7 @@ class Hub:
         else:
             device.idle_at = now + TYPING_IDLE
             self._pausing.add(device)
+            self._due_by(device.idle_at)
         self._tell_state(device, now)
         self._wake(device.conn)
 
@@ -603,10 +624,13 @@ class Hub:
             device.box.put(StateItem("typing", _TYPING))
         device.told, device.told_at = state, now
 
-    def _forget(self, device: Device) -> None:
-        """Let go of a device that is away and of which nothing waits."""
+    def _forget_answers(self, device: Device) -> None:
         for id in [a.id for a in device.answers.values() if a.final and a.pending is None]:
             del device.answers[id]
+
+    def _forget(self, device: Device) -> None:
+        """Let go of a device that is away and of which nothing waits."""
+        self._forget_answers(device)
         if device.forgettable and device.idle_at is None and not self.prompts.of(device.id):
             self.devices.pop(device.id, None)
 
@@ -697,21 +721,33 @@ class Hub:
     # Cards
 
     def ask(self, chat: str, card: Card, now: float) -> str:
-        """Show a card now or when the device is back; its id. The clock runs in any case."""
+        """Show a card now or when the device is back; its id. The clock runs in any case.
+
+        Raises `OutboxFull` as `say` does.
+        """
         device = self.device(chat)
         opened = self.prompts.add(chat, card, now)
-        device.box.put(self._card_item(opened))
+        item = Deferred(self._rendering(opened))
+        try:
+            device.box.keep(item)
+        except OutboxFull:
+            del self.prompts.open[opened.id]
+            self._cut_full(device)
+            raise
+        self._unseen[opened.id] = item
+        self._due_by(opened.deadline)
         self._wake(device.conn)
         return opened.id
 
-    def _card_item(self, opened: OpenCard) -> Deferred:
+    def _rendering(self, opened: OpenCard) -> Callable[[float], bytes | None]:
         def render(now: float) -> bytes | None:
+            self._unseen.pop(opened.id, None)
             if opened.id not in self.prompts.open:
                 return None
             opened.shown = True
             return encode(opened.frame(now))
 
-        return Deferred(render)
+        return render
 
     def answer(
         self, connection: Connection, card_id: str, option_id: str, text: str, now: float
@@ -754,6 +790,8 @@ class Hub:
         incoming = self._texts.pop(card_id, None)
         if taken and opened.card.kind == "clarify" and option_id == OTHER and text is None:
             opened.state = State.AWAITING_TEXT
+            opened.other_told = True
+            self._due_by(opened.deadline)
             device.box.put(Kept(encode(PromptDone(card_id, OTHER))))
             if incoming is not None:  # it was typed while the agent heard of `other`
                 self._texts[card_id] = incoming
@@ -765,7 +803,8 @@ class Hub:
             elif incoming is not None:  # nobody waits for it as an answer: an ordinary message
                 self._effects.append(Submit(incoming))
         if taken and then:
-            self.say(opened.chat, then, now=now)
+            with contextlib.suppress(OutboxFull):  # the device is cut off, which is logged
+                self.say(opened.chat, then, now=now)
         self._wake(device.conn)
 
     def answer_failed(self, card_id: str, now: float) -> None:
@@ -774,11 +813,13 @@ class Hub:
         if opened is None:
             return
         incoming = self._texts.pop(card_id, None)
-        opened.state = State.OPEN if incoming is None else State.AWAITING_TEXT
+        told_text = opened.answer[1] is not None
+        opened.state = State.AWAITING_TEXT if opened.other_told else State.OPEN
+        self._due_by(opened.deadline)
         device = self.device(opened.chat)
         if incoming is not None:
             self.refused(incoming, now)
-        elif device.conn is not None:
+        if (incoming is None or not told_text) and device.conn is not None:
             self.fail(
                 device.conn,
                 ProtocolError(
@@ -811,9 +852,13 @@ class Hub:
     def _settle(
         self, device: Device, card_id: str, option_id: str | None, *, expired: bool
     ) -> None:
-        shown = self.prompts.open[card_id].shown
+        opened = self.prompts.open[card_id]
         outcome = self.prompts.settle(card_id, option_id, expired=expired)
-        if shown:
+        unseen = self._unseen.pop(card_id, None)
+        if unseen is not None:
+            device.box.discard(unseen)
+        told = opened.other_told and option_id == OTHER and not expired
+        if opened.shown and not told:
             device.box.put(Kept(encode(outcome.frame(card_id))))
         self._forget(device)
 
@@ -822,7 +867,7 @@ class Hub:
     def online(self, chat: str) -> bool:
         """Whether the device is connected."""
         device = self.devices.get(chat)
-        return device is not None and device.conn is not None
+        return device is not None and device.conn is not None and not device.conn.refused
 
     def known(self) -> Iterable[Device]:
         """All devices that are here or have something waiting."""

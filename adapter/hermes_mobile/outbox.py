@@ -8,7 +8,7 @@ here knows a socket; whoever drains the box calls `next_frame` while the device 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pybase64
@@ -68,8 +68,8 @@ class Item:
     # Lives and dies with the connection it was made for.
     of_connection = False
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
-        """The frames for connection `conn`, rendered one by one as they leave."""
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
+        """The frames for connection `conn`, rendered as they leave; True beside the last one."""
         raise NotImplementedError
 
     def __init__(self, weight: int, number: int = 1) -> None:
@@ -87,8 +87,8 @@ class Ready(Item):
         super().__init__(len(frame))
         self.frame = frame
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
-        yield self.frame
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
+        yield self.frame, True
 
 
 class Kept(Ready):
@@ -117,10 +117,17 @@ class Deferred(Item):
         super().__init__(1024)
         self.render = render
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
         frame = self.render(now)
         if frame is not None:
-            yield frame
+            yield frame, True
+
+
+class Again(Deferred):
+    """What an earlier connection was shown, for this one alone: the next is told anew."""
+
+    __slots__ = ()
+    of_connection = True
 
 
 class Revision(Item):
@@ -132,13 +139,13 @@ class Revision(Item):
         super().__init__(_weight(answer.text), 1 + len(answer.text) // DEFAULT_CHUNK_LIMIT)
         self.answer = answer
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
         answer = self.answer
         same_connection = answer.sent_to == conn
         before = answer.sent if same_connection else []
         chunks = split(answer.text, previous=answer.sent)
         last = len(chunks) - 1
-        indexes = range(len(chunks))
+        indexes: Sequence[int] = range(len(chunks))
         final, edit = answer.final, answer.shown
         if before == chunks and answer.sent_final == final:
             return
@@ -148,11 +155,9 @@ class Revision(Item):
             if final or len(before) != len(chunks):
                 # The final revision shows itself by its last frame, a new total by any.
                 changed = [*(i for i in changed if i != last), last]
-            for i in changed:
-                yield _message(answer.id, chunks[i], i, last, final, edit)
-            return
+            indexes = changed
         for i in indexes:
-            yield _message(answer.id, chunks[i], i, last, final, edit)
+            yield _message(answer.id, chunks[i], i, last, final, edit), i == indexes[-1]
 
 
 def _message(id: str, text: str, index: int, last: int, final: bool, edit: bool) -> bytes:
@@ -170,28 +175,28 @@ class File(Item):
         self.id = id
         self.media = media
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
         media, parts = self.media, self.number
         whole = memoryview(media.data)
         for part in range(parts):
             piece = whole[part * MEDIA_CHUNK_BYTES : (part + 1) * MEDIA_CHUNK_BYTES]
             has_data = media.url is None or bool(media.data)
-            yield encode(
-                MediaOut(
-                    id=self.id,
-                    kind=media.kind,
-                    mime=media.mime,
-                    filename=media.filename,
-                    part=part,
-                    parts=parts,
-                    final=part == parts - 1,
-                    size=len(media.data),
-                    caption=media.caption,
-                    data=pybase64.b64encode_as_string(piece) if has_data else None,
-                    url=media.url,
-                    reply_to=media.reply_to,
-                )
+            final = part == parts - 1
+            frame = MediaOut(
+                id=self.id,
+                kind=media.kind,
+                mime=media.mime,
+                filename=media.filename,
+                part=part,
+                parts=parts,
+                final=final,
+                size=len(media.data),
+                caption=media.caption,
+                data=pybase64.b64encode_as_string(piece) if has_data else None,
+                url=media.url,
+                reply_to=media.reply_to,
             )
+            yield encode(frame), final
 
 
 def _weight(text: str) -> int:
@@ -205,7 +210,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        self._leaving: tuple[Item, Iterator[bytes]] | None = None
+        self._leaving: tuple[Item, Iterator[tuple[bytes, bool]]] | None = None
         self.bytes = 0
         self.frames = 0
 
@@ -225,7 +230,7 @@ class Outbox:
         if isinstance(item, State):
             for waiting in self._items:
                 if isinstance(waiting, State) and waiting.name == item.name:
-                    self._discard(waiting)
+                    self.discard(waiting)
                     break
         self._items.append(item)
         self._count(item, 1)
@@ -263,9 +268,11 @@ class Outbox:
             answer.pending = Revision(answer)
             self.put_first(answer.pending)
 
-    def _discard(self, item: Item) -> None:
-        self._items.remove(item)
-        self._count(item, -1)
+    def discard(self, item: Item) -> None:
+        """Take back what still waits; what has begun to leave goes on."""
+        if item in self._items:
+            self._items.remove(item)
+            self._count(item, -1)
 
     def next_frame(self, conn: int, partial: bool, now: float) -> bytes | None:
         """The next frame for connection `conn`; None when nothing waits.
@@ -281,11 +288,12 @@ class Outbox:
                     item.answer.pending = None
                 self._leaving = (item, item.frames(conn, partial, now))
             item, frames = self._leaving
-            frame = next(frames, None)
+            frame, last = next(frames, (None, True))
+            if last:
+                self._leaving = None
+                self._count(item, -1)
             if frame is not None:
                 return frame
-            self._leaving = None
-            self._count(item, -1)
 
     def connection_gone(self) -> bool:
         """Forget what was for that connection; what had half left waits again, whole.
@@ -306,7 +314,7 @@ class Outbox:
                 self._items.appendleft(item)
         forgotten = [item for item in self._items if item.of_connection]
         for item in forgotten:
-            self._discard(item)
+            self.discard(item)
         return any(isinstance(item, State) for item in forgotten)
 
     def _count(self, item: Item, sign: int) -> None:

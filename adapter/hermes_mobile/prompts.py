@@ -124,6 +124,7 @@ class OpenCard:
     state: State = State.OPEN
     shown: bool = False  # a frame of it was written once
     answer: tuple[str, str | None] = ("", None)  # what the agent is being told
+    other_told: bool = False  # agent and device know that the answer will be typed
 
     def frame(self, now: float) -> PromptOut:
         """The `prompt` frame with the true remaining time, in whole seconds rounded up."""

@@ -75,6 +75,7 @@ _socket_log.setLevel(logging.ERROR)
 # Sockets that have not finished the upgrade request; the oldest goes first.
 MAX_KNOCKING = 256
 UPGRADE_TIMEOUT = 10.0
+BACKLOG = 512
 # After a close frame the client has this long to close its side, so that it reads our last frame.
 LINGER = 3.0
 # Without any byte for this long the client is asked for a sign of life, then given up.
@@ -90,6 +91,8 @@ _TEXT = picows.WSMsgType.TEXT
 _BINARY = picows.WSMsgType.BINARY
 _CONTINUATION = picows.WSMsgType.CONTINUATION
 _CLOSE = picows.WSMsgType.CLOSE
+_PING = picows.WSMsgType.PING
+_NO_CODE = 1005  # a close frame without a code; never written (RFC 6455 section 7.4.1)
 
 
 class DoorError(RuntimeError):
@@ -161,6 +164,7 @@ class Door:
         self._draining = False
         self._loop: asyncio.AbstractEventLoop
         self._started = 0.0
+        self._stopped = False
 
     # ----------------------------------------------------------------------------------------------
     # Life
@@ -169,15 +173,16 @@ class Door:
         """Listen. Raises `DoorError` with a sentence for the owner (port in use, …)."""
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
+        self._stopped = False
         for sock in await self._bind():
             self._servers.append(
                 await picows.ws_create_server(
                     self._upgrade,
                     sock=sock,
-                    backlog=512,
+                    backlog=BACKLOG,
                     websocket_handshake_timeout=UPGRADE_TIMEOUT,
                     enable_auto_ping=False,
-                    enable_auto_pong=True,
+                    enable_auto_pong=False,
                     max_frame_size=2 * MAX_FRAME_BYTES,
                     read_buffer_init_size=2048,
                     use_aiofastnet=False,
@@ -194,32 +199,37 @@ class Door:
             found = await self._loop.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
+            missing: OSError | None = None
             for family, kind, proto, _, address in dict.fromkeys(found):
-                sock = _Doorstep(family, kind, proto)
-                bound.append(sock)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                # A port that the system chose for the first address is the port of all.
-                sock.bind((address[0], self.port, *address[2:]))
-                sock.setblocking(False)
-                self.port = sock.getsockname()[1]
-        except OSError as error:
+                try:
+                    # A port that the system chose for the first address is the port of all.
+                    here = (address[0], self.port, *address[2:])
+                    bound.append(_listening(_Doorstep(family, kind, proto), here))
+                    self.port = bound[-1].getsockname()[1]
+                except OSError as error:
+                    # `localhost` may have an IPv6 address where the system has no IPv6.
+                    if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                        raise
+                    missing = error
+            if missing is not None and not bound:
+                raise missing
+        except (OSError, UnicodeError) as error:  # UnicodeError: no host name at all
             for opened in bound:
                 opened.close()
-            if error.errno == errno.EADDRINUSE:
+            if getattr(error, "errno", None) == errno.EADDRINUSE:
                 raise DoorError(
                     f"port {port} on {host} is in use by another program: "
                     "stop it, or set MOBILE_PORT to a free port"
                 ) from error
             raise DoorError(
-                f"the door cannot listen on {host} port {port} ({error.strerror or error}): "
+                f"the door cannot listen on {host} port {port} ({_reason(error)}): "
                 "check MOBILE_HOST and MOBILE_PORT"
             ) from error
         return bound
 
     async def stop(self) -> None:
         """Close every connection (1001, the clients come again) and free the port."""
+        self._stopped = True
         for server in self._servers:
             server.close()
         if self._heart is not None:
@@ -354,19 +364,29 @@ class Door:
                 self._start(self._expire(card))
 
     def _start(self, work: Any) -> None:
+        if self._stopped:
+            work.close()
+            return
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _ending(self) -> bool:
+        """Whether a cancellation is the end of this task, not a failure of the agent's own."""
+        task = asyncio.current_task()
+        return self._stopped or task is None or task.cancelling() > 0
+
     def _arm(self) -> None:
         deadline = self.hub.next_deadline()
+        if deadline is None or self._stopped:
+            return
         if self._timer is not None:
-            if deadline == self._timer.when():
+            # A timer that rings too early finds nothing to do and is armed anew: cheaper than to
+            # move it with every message.
+            if self._timer.when() <= deadline:
                 return
             self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._timer = self._loop.call_at(deadline, self._ring)
+        self._timer = self._loop.call_at(deadline, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
@@ -381,7 +401,9 @@ class Door:
                 incoming = queue.popleft()
                 try:
                     await self.agent.submit(incoming)
-                except Exception:
+                except (Exception, asyncio.CancelledError):
+                    if self._ending():
+                        return
                     log.exception("the agent did not take a message: device=%s", chat)
                     self.hub.refused(incoming, self._now())
                 else:
@@ -393,7 +415,9 @@ class Door:
     async def _tell(self, card_id: str, card: Card, option_id: str, text: str | None) -> None:
         try:
             answered = await self.agent.answer(card, option_id, text)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
+            if self._ending():
+                return
             log.exception("the agent could not be told an answer: card=%s", card_id)
             self.hub.answer_failed(card_id, self._now())
         else:
@@ -427,9 +451,12 @@ class Door:
         path = request.path.partition(b"?")[0].decode("latin-1")
         try:
             if path == "/ws":
-                if "websocket" not in ",".join(headers.get("upgrade", [])).lower():
+                if not _wants(headers, "upgrade", "websocket"):
                     raise Refused(426, "this address speaks WebSocket (protocol v1)")
                 check_origin(headers, self.settings)
+                if _wants(headers, "connection", "upgrade"):
+                    # The library knows this field with the one word only; Firefox sends two.
+                    request.headers["Connection"] = "Upgrade"
                 return Socket(self, headers)
             return self._page(path)
         except Refused as refusal:
@@ -499,7 +526,12 @@ class Socket(picows.WSListener):
         if kind is _CLOSE or kind == _CLOSE:
             self._answer_close(frame)
             return
-        if self._closing or kind not in (_TEXT, _BINARY, _CONTINUATION):
+        if self._closing:
+            return
+        if kind not in (_TEXT, _BINARY, _CONTINUATION):
+            # One who takes nothing gets no pongs either: they would pile up in memory.
+            if kind == _PING and not self._paused:
+                transport.send_pong(frame.get_payload_as_bytes())
             return
         if frame.fin and kind != _CONTINUATION and self._fragments is None:
             self._door._fed(self.conn, frame.get_payload_as_memoryview())
@@ -594,8 +626,11 @@ class Socket(picows.WSListener):
     def _answer_close(self, frame: Any) -> None:
         if not self._closing:
             self._closing = True
+            code = frame.get_close_code()
             with contextlib.suppress(Exception):
-                self._transport.send_close(frame.get_close_code(), b"")
+                self._transport.send_close(1000 if code == _NO_CODE else code, b"")
+            # One who takes nothing would keep the socket open until all is written.
+            self._door._loop.call_later(LINGER, self._transport.disconnect, False)
         self._transport.disconnect()
 
     def _hello_too_big(self) -> None:
@@ -675,6 +710,30 @@ class _Doorstep(socket.socket):
 
 # On which doorstep a socket stands, by its number.
 _doorsteps: dict[int, _Doorstep] = {}
+
+
+def _listening(sock: socket.socket, address: tuple[Any, ...]) -> socket.socket:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _wants(headers: Headers, name: str, word: str) -> bool:
+    """Whether a header field, a list of words, holds `word` (RFC 9110 section 5.6.1)."""
+    listed = ",".join(headers.get(name, [])).lower().split(",")
+    return word in (item.strip() for item in listed)
 
 
 def _let_in(stream: asyncio.BaseTransport) -> None:

@@ -23,6 +23,8 @@ HOW_TO_MAKE_A_TOKEN = (
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+_OWN_PORTS = {("http", 80), ("https", 443)}
+
 
 class SettingsError(ValueError):
     """A setting that cannot be; the text is for the owner and holds no secret."""
@@ -58,7 +60,7 @@ class Settings:
         source = _Source(environ, extra or {})
         public_url = source.url("public_url")
         settings = cls(
-            host=source.text("host") or DEFAULT_HOST,
+            host=source.text("host").strip("[]") or DEFAULT_HOST,
             port=source.port(),
             token=source.text("token"),
             extra_tokens=tuple(_extra_token(item) for item in source.items("extra_tokens")),
@@ -99,7 +101,7 @@ class Settings:
 
     @property
     def loopback_only(self) -> bool:
-        """Whether the door can be no one else's face: nothing says that a proxy stands before it."""
+        """Whether the door is no one else's face: nothing says that a proxy stands before it."""
         return is_loopback_host(self.host) and not self.public_url and not self.trusted_proxies
 
     @property
@@ -109,8 +111,10 @@ class Settings:
             return self.avatar_url
         if not self.public_url:
             return ""
-        # A page is fetched by http(s), also where the owner wrote the door's ws(s) address.
-        return f"http{self.public_url.removeprefix('ws').removeprefix('http')}/avatar/"
+        # A page is fetched by http(s), also where the owner wrote the door's own address.
+        parts = urlsplit(self.public_url)
+        scheme = "https" if parts.scheme in {"https", "wss"} else "http"
+        return f"{scheme}://{parts.netloc}{parts.path.removesuffix('/ws')}/avatar/"
 
 
 def is_loopback_host(host: str) -> bool:
@@ -150,7 +154,11 @@ class _Source:
         if isinstance(filed, bool | int | float | str):
             return str(filed).strip()
         if isinstance(filed, list | tuple):
-            return ",".join(str(item) for item in filed)
+            if all(isinstance(item, int | float | str) for item in filed):
+                return ",".join(str(item) for item in filed)
+            raise SettingsError(
+                f"platforms.mobile.{name} in config.yaml holds an item that is no text"
+            )
         raise SettingsError(
             f"platforms.mobile.{name} in config.yaml must be a text or a list, "
             f"not {type(filed).__name__}"
@@ -163,8 +171,11 @@ class _Source:
         value = self.text("port")
         if not value:
             return DEFAULT_PORT
-        if not value.isascii() or not value.isdigit() or int(value) > 65535:
-            raise SettingsError(f"MOBILE_PORT is {value!r}: it must be a number from 0 to 65535")
+        plain = value.isascii() and value.isdigit() and len(value) <= 5
+        if not plain or int(value) > 65535:
+            raise SettingsError(
+                f"MOBILE_PORT is {_quoted(value)}: it must be a number from 0 to 65535"
+            )
         return int(value)
 
     def seconds(self, name: str, default: float) -> float:
@@ -177,7 +188,8 @@ class _Source:
             number = -1.0
         if not 0 < number <= 86_400:
             raise SettingsError(
-                f"MOBILE_{name.upper()} is {value!r}: it must be a number of seconds, 1 to 86400"
+                f"MOBILE_{name.upper()} is {_quoted(value)}: "
+                "it must be a number of seconds, above 0 and at most 86400"
             )
         return number
 
@@ -189,7 +201,7 @@ class _Source:
             return True
         if value in {"off", "false", "no", "0"}:
             return False
-        raise SettingsError(f"MOBILE_{name.upper()} is {value!r}: it must be on or off")
+        raise SettingsError(f"MOBILE_{name.upper()} is {_quoted(value)}: it must be on or off")
 
     def url(self, name: str) -> str:
         value = self.text(name)
@@ -198,21 +210,29 @@ class _Source:
         parts = _url_parts(value)
         if parts is None or parts[0] not in {"http", "https", "ws", "wss"}:
             raise SettingsError(
-                f"MOBILE_{name.upper()} is {value!r}: "
+                f"MOBILE_{name.upper()} is {_quoted(value)}: "
                 "it must be the address people use, like https://agent.example.com"
             )
         return value.rstrip("/")
 
 
-def _url_parts(value: str) -> tuple[str, str] | None:
-    """Scheme and host name of an absolute URL."""
+def _quoted(value: str) -> str:
+    """A value as an error may show it: a long one, or a URL with a password, is not repeated."""
+    if len(value) > 80 or "@" in value:
+        return f"a value of {len(value)} characters"
+    return repr(value)
+
+
+def _url_parts(value: str) -> tuple[str, str, int | None] | None:
+    """Scheme, host name and port of an absolute URL without a user name; None for another."""
     try:
         parts = urlsplit(value)
-        host = parts.hostname
-        parts.port  # noqa: B018 - raises for a port that is no number
+        host, port = parts.hostname, parts.port
     except ValueError:
         return None
-    return (parts.scheme.lower(), host) if parts.scheme and host else None
+    if not parts.scheme or not host or "@" in parts.netloc:
+        return None
+    return parts.scheme, host, port
 
 
 def _extra_token(item: str) -> tuple[str | None, str]:
@@ -226,18 +246,20 @@ def _extra_token(item: str) -> tuple[str | None, str]:
             "`=` is empty: write `token` or `device_id=token`, and put a device id before a token "
             "that itself ends in `=`"
         )
-    return _device("MOBILE_EXTRA_TOKENS", name), token.strip()
+    # What stands before `=` may be half of a token: it is not repeated.
+    shown = f"of {len(name)} characters, before `=`"
+    return _device("MOBILE_EXTRA_TOKENS", name, shown), token.strip()
 
 
-def _device(setting: str, value: str) -> str:
+def _device(setting: str, value: str, shown: str = "") -> str:
     try:
         cleaned = device_id(value)
     except ProtocolError:
         cleaned = ""
     if not cleaned or cleaned != value.strip():
         raise SettingsError(
-            f"{setting} names the device {value!r}: a device id is not empty, has at most 120 "
-            "characters and holds no control character, `:` or `/`"
+            f"{setting} names the device {shown or repr(value)}: a device id is not empty, has at "
+            "most 120 characters and holds no control character, `:` or `/`"
         )
     return cleaned
 
@@ -251,12 +273,15 @@ def _home(value: str) -> str:
 def _origin(value: str) -> str:
     """An origin as browsers send it: scheme, host, port without path (RFC 6454 section 6.2)."""
     parts = _url_parts(value)
-    if parts is None or value == "*" or urlsplit(value).path not in {"", "/"}:
+    bare = value.rstrip("/").lower()
+    if parts is None or any(character in bare.partition("://")[2] for character in "/?#*"):
         raise SettingsError(
-            f"MOBILE_ALLOWED_ORIGINS holds {value!r}: "
+            f"MOBILE_ALLOWED_ORIGINS holds {_quoted(value)}: "
             "an origin is scheme://host or scheme://host:port, like https://app.example.com"
         )
-    return value.rstrip("/").lower()
+    scheme, _, port = parts
+    # A browser leaves the scheme's own port out.
+    return bare.removesuffix(f":{port}") if (scheme, port) in _OWN_PORTS else bare
 
 
 def _network(value: str) -> Network:
@@ -264,6 +289,6 @@ def _network(value: str) -> Network:
         return ipaddress.ip_network(value, strict=False)
     except ValueError:
         raise SettingsError(
-            f"MOBILE_TRUSTED_PROXIES holds {value!r}: it must be an address or a network, "
+            f"MOBILE_TRUSTED_PROXIES holds {_quoted(value)}: it must be an address or a network, "
             "like 127.0.0.1 or 10.0.0.0/8"
         ) from None

@@ -18,6 +18,8 @@ _CLUSTER = regex.compile(r"\X")
 _JOINER = regex.compile(
     r"[\p{Grapheme_Cluster_Break=Extend}\p{Grapheme_Cluster_Break=SpacingMark}\u200d]"
 )
+# Two characters of which neither belongs to another.
+_PLAIN_PAIR = regex.compile(r"\p{Grapheme_Cluster_Break=Other}{2}")
 _PARAGRAPH = regex.compile(r"\n[ \t\r]*\n+")
 _LINE = regex.compile(r"\n")
 _SENTENCE = regex.compile(r"""[.!?…]["'”’»)\]]*\s|[。！？][”’」』）]*""")
@@ -38,8 +40,12 @@ def split(text: str, limit: int = DEFAULT_CHUNK_LIMIT, previous: Sequence[str] =
     chunks: list[str] = []
     start = 0
     for chunk in previous[:-1]:
-        # Strictly inside the text: the last chunk of an earlier revision may have grown.
-        if start + len(chunk) >= len(text) or not text.startswith(chunk, start):
+        end = start + len(chunk)
+        # Strictly inside the text: the last chunk of an earlier revision may have grown. What now
+        # follows must not belong to the chunk's last character.
+        if not start < end < len(text) or len(chunk) > limit or not text.startswith(chunk, start):
+            break
+        if not _between_clusters(text, start, end):
             break
         chunks.append(chunk)
         start += len(chunk)
@@ -71,6 +77,16 @@ def _backwards(pattern: regex.Pattern[str], text: str, lowest: int, end: int) ->
     """The ends of the matches within `text[lowest:end]`, the last one first."""
     found = [match.end() for match in pattern.finditer(text, lowest, end)]
     return (position for position in reversed(found) if position > lowest)
+
+
+def _between_clusters(text: str, start: int, end: int) -> bool:
+    """Whether a cluster ends at `end`, one beginning at `start`."""
+    pair = text[end - 1 : end + 1]
+    if pair.isascii():
+        return pair != "\r\n"
+    if _PLAIN_PAIR.match(pair):
+        return True
+    return any(match.end() == end for match in _CLUSTER.finditer(text, start, end + 1))
 
 
 def _cluster_boundary(text: str, start: int, end: int) -> int:

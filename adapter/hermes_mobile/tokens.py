@@ -22,29 +22,26 @@ from .settings import Network, Settings, ip_address, is_loopback_host
 # Header fields by lower-case name, each with all its values.
 Headers = Mapping[str, list[str]]
 
-# What a reverse proxy adds. Any of them means: this is not the owner's own process.
+# How the fields begin that a reverse proxy or tunnel adds. Any of them means: this is not the
+# owner's own process.
 FORWARDING_HEADERS = (
     "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-port",
-    "x-forwarded-server",
+    "x-forwarded",
     "x-real-ip",
     "x-client-ip",
-    "x-original-forwarded-for",
-    "x-original-host",
-    "true-client-ip",
-    "cf-connecting-ip",
-    "cf-ray",
-    "cf-visitor",
-    "fly-client-ip",
-    "fastly-client-ip",
+    "x-original-",
     "x-cluster-client-ip",
-    "x-envoy-external-address",
-    "tailscale-user-login",
-    "ngrok-agent-ip",
+    "x-envoy-",
+    "x-amzn-",
+    "x-azure-",
+    "true-client-ip",
+    "client-ip",
+    "cf-",
     "cdn-loop",
+    "fly-",
+    "fastly-",
+    "tailscale-",
+    "ngrok-",
     "via",
 )
 
@@ -169,7 +166,7 @@ class Peer:
             and host is not None
             and is_loopback_host(host)
             and "origin" not in headers
-            and not any(name in headers for name in FORWARDING_HEADERS)
+            and not any(name.startswith(FORWARDING_HEADERS) for name in headers)
         )
         seen = str(address) if address is not None else remote
         if address is not None and _within(address, settings.trusted_proxies):
@@ -206,22 +203,22 @@ def origin_allowed(origin: str, host: str | None, settings: Settings) -> bool:
     """
     if origin.lower() in settings.allowed_origins:
         return True
-    try:
-        parts = urlsplit(origin)
-        name = (parts.hostname or "").rstrip(".")
-    except ValueError:
-        return False
-    if not parts.scheme or not name or host is None or name != host:
+    scheme, found, authority = origin.partition("://")
+    name = _host_name(authority)
+    if not scheme or not found or name is None or name != host:
         return False
     if is_loopback_host(name) or ip_address(name) is not None:
         return True
-    return bool(settings.public_url) and name == urlsplit(settings.public_url).hostname
+    public = urlsplit(settings.public_url).hostname or ""
+    return name == public.rstrip(".")
 
 
 def _host_name(host: str) -> str | None:
     """The name in a Host header, lower-case, without port and trailing dot; None for nonsense."""
     if any(character in host for character in "/@?#\\, \t"):
         return None
+    if host.rpartition("]")[2][:1] not in {"", ":"} and "]" in host:
+        return None  # something stands behind an address in brackets
     try:
         parts = urlsplit(f"//{host}")
         name = parts.hostname
@@ -244,7 +241,7 @@ def _forwarded_address(headers: Headers, settings: Settings) -> str | None:
     """
     hops = [hop.strip() for line in headers.get("x-forwarded-for", []) for hop in line.split(",")]
     for hop in reversed(hops):
-        address = ip_address(hop)
+        address = ip_address(hop) or ip_address(_host_name(hop) or "")  # some add a port
         if address is None:
             return None
         if not _within(address, settings.trusted_proxies):
