@@ -135,8 +135,10 @@ export interface MediaAssemblyOptions {
 /** Puts the agent's files together. Parts may come in any order and more than once. */
 export class MediaAssembly {
   readonly #open = new Map<string, OpenMedia>();
-  /** Files given up, so that their remaining parts do not start them anew. Bounded. */
-  readonly #dropped = new Set<string>();
+  /** Files given up, so that their remaining parts do not start them anew. */
+  readonly #dropped = new RecentIds();
+  /** Files told already, so that one that is sent again after a reconnect is not shown twice. */
+  readonly #finished = new RecentIds();
   readonly #maxBytes: number;
   readonly #maxOpen: number;
   readonly #as: "blob" | "bytes";
@@ -148,6 +150,7 @@ export class MediaAssembly {
   }
 
   add(frame: MediaOutFrame): MediaStep[] {
+    if (this.#finished.has(frame.id)) return [];
     if (frame.part === 0) this.#dropped.delete(frame.id); // its start: the door sends it once more
     if (this.#dropped.has(frame.id)) return [];
     if (frame.url !== undefined && frame.data === undefined)
@@ -225,6 +228,7 @@ export class MediaAssembly {
       return this.#drop(frame, "size_mismatch", message);
     }
     this.#open.delete(frame.id);
+    this.#finished.add(frame.id);
     const parts = media.parts.filter((part) => part !== undefined);
     const caption = frame.caption ?? media.caption;
     const url = frame.url !== undefined && isWebAddress(frame.url) ? frame.url : undefined;
@@ -245,6 +249,7 @@ export class MediaAssembly {
       return this.#drop(frame, "bad_url", "the file's address is no http or https address");
     }
     this.#open.delete(frame.id);
+    this.#finished.add(frame.id);
     return { kind: "media", media: { ...described(frame, frame.caption), url } };
   }
 
@@ -255,12 +260,6 @@ export class MediaAssembly {
   ): MediaStep {
     this.#open.delete(frame.id);
     this.#dropped.add(frame.id);
-    if (this.#dropped.size > 256) {
-      for (const oldest of this.#dropped) {
-        this.#dropped.delete(oldest);
-        break;
-      }
-    }
     return {
       kind: "failed",
       failure: { id: frame.id, kind: frame.kind, filename: frame.filename, code, message },
@@ -276,6 +275,28 @@ export class MediaAssembly {
       steps.push(this.#drop({ id, kind: "", filename: "" }, "crowded_out", message));
     }
     return steps;
+  }
+}
+
+/** The newest ids of something, bounded. */
+class RecentIds {
+  readonly #ids = new Set<string>();
+
+  has(id: string): boolean {
+    return this.#ids.has(id);
+  }
+
+  add(id: string): void {
+    this.#ids.add(id);
+    if (this.#ids.size <= 512) return;
+    for (const oldest of this.#ids) {
+      this.#ids.delete(oldest);
+      break;
+    }
+  }
+
+  delete(id: string): void {
+    this.#ids.delete(id);
   }
 }
 

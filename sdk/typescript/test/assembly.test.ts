@@ -266,6 +266,13 @@ test("The parts after a failure are ignored; a new start is a new file.", () => 
   expect(kinds(assembly.add(part("abcdef", 0, 1)))).toEqual(["media"]);
 });
 
+test("A file that was told already is not told again.", () => {
+  const assembly = new MediaAssembly();
+
+  expect(kinds(assembly.add(part("abcdef", 0, 1)))).toEqual(["media"]);
+  expect(assembly.add(part("abcdef", 0, 1))).toEqual([]);
+});
+
 test("A file begun again in another cut replaces the first try.", () => {
   const assembly = new MediaAssembly();
   assembly.add(part("ab", 0, 3));
