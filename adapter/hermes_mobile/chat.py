@@ -157,6 +157,8 @@ class Chat:
 
     def _answer(self, card_id: str, option_id: str | None, text: str | None) -> None:
         self.view.typing_for = None
+        if text is not None:
+            self._screen.say("you", text)
         self._start(self._send_answer(card_id, option_id, text))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -171,7 +173,10 @@ class Chat:
             pass  # told once, where the events are read
         except (HermesError, ValueError, OSError) as problem:
             self._failures += 1
-            self._screen.say("error", f"not sent: {problem}")
+            reason = str(problem)
+            if isinstance(problem, OSError) and problem.strerror:
+                reason = f"{problem.filename}: {problem.strerror}"
+            self._screen.say("error", f"not sent: {reason}")
         finally:
             self._news.set()
 
@@ -274,12 +279,9 @@ class Chat:
         if view.current == done.id:
             view.current = next(iter(view.cards), None)
         if card is not None:
-            label = next((o.label for o in card.options if o.id == done.option_id), done.option_id)
-            outcome = "ran out of time" if done.expired else shown(label or "closed")
-            subject = visible(card.command) if card.command else shown(card.text)
-            self._screen.say("note", f"{outcome}: {subject}")
-            if view.card is not None:
-                self._screen.say("card", card_text(view.card))
+            self._screen.say("note", f"{_outcome(card, done)}: {_subject(card)}")
+            if (following := view.card) is not None:
+                self._screen.say("note", f"the next card: {_subject(following)}")
 
     # For pipes
 
@@ -417,6 +419,19 @@ def card_text(card: Prompt) -> str:
     for number, option in enumerate(card.options, 1):
         lines.append(f"  {number}  {shown(option.label)}")
     return "\n".join(lines)
+
+
+def _outcome(card: Prompt, done: PromptDone) -> str:
+    if done.expired:
+        return "out of time"
+    if card.kind == "clarify" and done.option_id == "other":
+        return "answered"
+    label = next((o.label for o in card.options if o.id == done.option_id), done.option_id)
+    return shown(label or "closed")
+
+
+def _subject(card: Prompt) -> str:
+    return visible(card.command) if card.command else shown(card.text).partition("\n")[0]
 
 
 def _arrived(media: Media) -> str:

@@ -19,7 +19,15 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.layout import Dimension, Float, FloatContainer, HSplit, Layout, Window
+from prompt_toolkit.layout import (
+    ConditionalContainer,
+    Dimension,
+    Float,
+    FloatContainer,
+    HSplit,
+    Layout,
+    Window,
+)
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.layout.processors import AppendAutoSuggestion, BeforeInput
@@ -118,7 +126,7 @@ class LiveScreen:
                 Padding(Markdown(text.replace("\n", "  \n"), hyperlinks=False), (0, 0, 1, 0))
             )
         elif who == "card":
-            console.print(Text(text, style="yellow"))
+            pass  # an open card is drawn below; its outcome is a note
         elif who == "error":
             console.print(Text(f"✗ {text}", style="red"))
         elif who == "file":
@@ -133,11 +141,9 @@ class LiveScreen:
     # What moves
 
     def _layout(self) -> Layout:
-        moving = Window(
-            FormattedTextControl(self._moving),
-            wrap_lines=True,
-            dont_extend_height=True,
-            height=Dimension(max=200),
+        moving = ConditionalContainer(
+            Window(FormattedTextControl(self._moving), wrap_lines=True, dont_extend_height=True),
+            Condition(lambda: bool(self._moving())),
         )
         state = Window(FormattedTextControl(self._state), height=1, dont_extend_height=True)
         line = Window(
@@ -166,6 +172,9 @@ class LiveScreen:
                 pieces.append(("class:card", f"waiting (Tab): {shown(title)[:60]}\n"))
         for transfer in self._view.transfers.values():
             pieces.append(("class:bar", _bar(transfer.name, transfer.done, transfer.total)))
+        if pieces:  # the last line needs no line after it
+            style, text, *_ = pieces.pop()
+            pieces.append((style, text.removesuffix("\n")))
         return pieces
 
     def _state(self) -> StyleAndTextTuples:

@@ -22,6 +22,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from . import __version__
 
@@ -212,6 +213,7 @@ def _chat(args: argparse.Namespace) -> int:
                 args.device, name=args.name, platform="terminal", app_version=__version__
             ),
             downloads=args.downloads,
+            connect_timeout=15.0,
         )
     except ValueError as error:
         return _complain(str(error), WRONG_USE)
@@ -258,12 +260,22 @@ def _send(args: argparse.Namespace) -> int:
             url = args.url or door_files.door_url(
                 os.environ.get("MOBILE_HOST", ""), os.environ.get("MOBILE_PORT") or "8787"
             )
+            if not _is_door_address(url):
+                return _complain(f"{url!r} is no address like ws://HOST:PORT/ws", WRONG_USE)
             door = outside.Entrance(url, token)
             asyncio.run(outside.deliver(args.to, text, args.file, at=door))
     except outside.NotDelivered as error:
         return _complain(f"not delivered: {error}", FAILED)
     print("delivered")
     return 0
+
+
+def _is_door_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("ws", "wss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _deliver_token() -> str:

@@ -681,9 +681,13 @@ def _checked_id(id: str | None) -> str:
 def _websocket_url(url: str) -> str:
     """The address to connect to: http(s) becomes ws(s), and a bare host gets the door's usual
     path."""
-    split = urlsplit(url.strip())
-    scheme = {"http": "ws", "https": "wss"}.get(split.scheme, split.scheme)
-    if scheme not in ("ws", "wss") or not split.hostname:
+    try:
+        split = urlsplit(url.strip())
+        usable = bool(split.hostname) and (split.port is None or split.port > 0)
+    except ValueError:  # brackets that do not close, a port that is no number
+        usable = False
+    scheme = {"http": "ws", "https": "wss"}.get(split.scheme, split.scheme) if usable else ""
+    if scheme not in ("ws", "wss"):
         raise ValueError("the address must look like ws://HOST:PORT/ws or wss://HOST/ws")
     if any("token" in name.lower() for name, _ in parse_qsl(split.query, keep_blank_values=True)):
         raise ValueError(

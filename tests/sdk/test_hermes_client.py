@@ -141,7 +141,17 @@ async def test_a_device_id_chosen_by_the_server_is_kept_over_reconnects(tmp_path
 
 @pytest.mark.parametrize(
     "url",
-    ["", "host:8787", "ftp://host/ws", "ws://", "ws://h/ws?token=abc", "ws://h/ws?x=1&App_Token=z"],
+    [
+        "",
+        "host:8787",
+        "ftp://host/ws",
+        "ws://",
+        "ws://[::1/ws",
+        "ws://h:port/ws",
+        "ws://h:99999/ws",
+        "ws://h/ws?token=abc",
+        "ws://h/ws?x=1&App_Token=z",
+    ],
 )
 def test_an_address_that_cannot_be_right_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ValueError, match="address") as caught:
