@@ -17,9 +17,11 @@ from hermes_mobile.tokens import Peer
 from scripts import make_schema
 
 from .contract import complaint, expand, load, message, mismatch, vectors
+from .contract_reader import Reader
 
 DOOR = load("door.json")
 CLIENT_VECTORS = list(vectors("client"))
+SERVER_VECTORS = list(vectors("server"))
 CLIENT_TYPES = [frame.__struct_config__.tag for frame in make_schema.CLIENT]
 SERVER_TYPES = [frame.__struct_config__.tag for frame in make_schema.SERVER]
 
@@ -73,6 +75,37 @@ def test_schema_agrees_with_client_vector(name: str, vector: dict[str, Any]) -> 
     problem = complaint("ClientFrame", expand(frame, {"card": "p-1"}))
 
     assert (problem is None) == (expected == "valid"), problem
+
+
+def test_every_server_frame_has_vectors() -> None:
+    """Every frame of the server stands in a vector whose form the schema allows."""
+    shown = {
+        frame.get("t")
+        for _, vector in SERVER_VECTORS
+        for frame in vector["frames"]
+        if "schema" not in vector
+    }
+
+    assert shown >= set(SERVER_TYPES)
+
+
+@pytest.mark.parametrize(("name", "vector"), SERVER_VECTORS, ids=[n for n, _ in SERVER_VECTORS])
+def test_server_vector_reads_as_it_says(name: str, vector: dict[str, Any]) -> None:
+    """The frames of a server vector keep to the schema, and a plain client sees what it says."""
+    reader = Reader()
+
+    for frame in vector["frames"]:
+        if "$raw" in frame:
+            reader.feed(frame["$raw"])
+            continue
+        whole = expand(frame)
+        if str(frame["t"]).lower() in SERVER_TYPES and "schema" not in vector:
+            assert complaint("ServerFrame", whole) is None, complaint("ServerFrame", whole)
+        reader.feed(json.dumps(whole))
+
+    for key, wanted in vector["expect"].items():
+        problem = mismatch(wanted, getattr(reader, key))
+        assert problem is None, f"{key}: {problem}"
 
 
 class Bench:
