@@ -296,8 +296,8 @@ FRAME_KEYWORDS: dict[type, dict[str, Any]] = {
     },
 }
 
-CLIENT: tuple[type, ...] = typing.get_args(p.ClientFrame)
-SERVER: tuple[type, ...] = typing.get_args(p.ServerFrame)
+CLIENT: tuple[type[Any], ...] = typing.get_args(p.ClientFrame)
+SERVER: tuple[type[Any], ...] = typing.get_args(p.ServerFrame)
 
 
 class TableError(Exception):

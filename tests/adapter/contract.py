@@ -83,7 +83,7 @@ def mismatch(
             case {"$absent": True}:
                 return None if value is ABSENT else f"{at} is there: {value!r}"
             case {"$matches": str(expression)}:
-                fits = isinstance(value, str) and re.search(expression, value)
+                fits = isinstance(value, str) and re.search(expression, value) is not None
                 return None if fits else f"{at} does not match {expression}: {value!r}"
             case {"$set": list(items)}:
                 fits = isinstance(value, list) and sorted(value) == sorted(items)
