@@ -353,6 +353,7 @@ class ProxyApp:
         last_ids = values(exchange.headers, b"last-event-id")
         last_id = last_ids[-1] if last_ids else exchange.query.get("lastEventId")
         runs = self.service.runs
+        await runs.refilled(run, last_id)
         reader = runs.open_reader(run, exchange.user.id, last_id)
         if reader is None:
             await self._send(exchange, send, 204, b"", None)

@@ -19,6 +19,12 @@ _ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
 _TRIM = 512
 
 
+def number_of(event_id: str | None) -> int | None:
+    """The number in an event id, None if it is none."""
+    found = _ID.fullmatch(event_id) if event_id else None
+    return None if found is None else int(found[1])
+
+
 class RunLog:
     """Events are encoded once, for all readers. *max_bytes* bounds what is kept; the last event is
     kept whatever its size."""
@@ -86,10 +92,9 @@ class RunLog:
     def after(self, last_event_id: str | None) -> int:
         """The number of the first event that a reader with *last_event_id* has not seen: 0 unless
         the id is one of this log."""
-        found = _ID.fullmatch(last_event_id) if last_event_id else None
-        if found is None:
+        number = number_of(last_event_id)
+        if number is None:
             return 0
-        number = int(found[1])
         return number + 1 if self.id_of(number) == last_event_id else 0
 
     def blocks(self, start: int, max_bytes: int) -> tuple[list[bytes], int]:

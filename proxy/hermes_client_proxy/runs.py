@@ -23,7 +23,7 @@ from .contract import NOT_FOUND, RATE_LIMITED, ProxyError
 from .events import INTERRUPTED, LOST, UNREACHABLE, Translator
 from .logs import log, where
 from .redact import Redactor
-from .runlog import Reader, RunLog
+from .runlog import Reader, RunLog, number_of
 from .settings import Settings
 from .upstream import Interface, NoAnswer, Trace, Upstream
 
@@ -40,6 +40,8 @@ _TERMINAL_STATUS = {
     "interrupted": "run.interrupted",
 }
 _BACKOFF = (0.1, 0.3, 1.0, 2.0, 5.0)
+_DRAIN = 5.0
+_REFILL = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -164,7 +166,7 @@ class Runs:
         if on_end is not None:
             run.on_end.append(on_end)
         self._active[session_id] = run_id
-        run.task = self._spawn(self._follow(run, watch=True))
+        run.task = self._spawn(self._follow(run, None))
         return run
 
     async def attach(
@@ -206,10 +208,9 @@ class Runs:
             return self._runs[run_id]
         run = self._make(run_id, session_id, "", interface, trace)
         self._running[""] += 1
-        if status.get("status") not in _TERMINAL_STATUS:
+        if not _has_ended(status):
             self._active.setdefault(session_id, run_id)
-        # The older interface has one reader per run, which may be another server's: never take it.
-        run.task = self._spawn(self._follow(run, watch=interface == "replayable"))
+        run.task = self._spawn(self._follow(run, status))
         return run
 
     def _make(
@@ -247,11 +248,17 @@ class Runs:
 
     # -- following --------------------------------------------------------------------------------
 
-    async def _follow(self, run: Run, *, watch: bool) -> None:
+    async def _follow(self, run: Run, status: dict[str, Any] | None) -> None:
         try:
-            if watch:
+            if _has_ended(status):
+                await self._drain(run)
+                if not run.translator.ended:
+                    self._judge(run, status)
+            elif run.user or run.interface == "replayable":
                 await self._watch(run)
             else:
+                # The older interface has one reader per run, and this run's may be another
+                # server's: it is never taken away.
                 self._note_gap(run)
                 await self._poll(run)
         except asyncio.CancelledError:
@@ -285,7 +292,6 @@ class Runs:
 
     async def _watch(self, run: Run) -> None:
         """Reads the upstream's stream; after a break finds out what became of the run."""
-        reached = time.monotonic()
         failures = 0
         while True:
             before = run.log.next
@@ -295,23 +301,40 @@ class Runs:
             self._upstream.forget_interface()
             if run.interface == "basic" and result != "refused":
                 break
-            progress = run.log.next > before
-            failures = 0 if progress else failures + 1
-            if not progress:
-                try:
-                    if await self._look(run):
-                        return
-                    reached = time.monotonic()
-                    if result == "none" and failures > 3:
-                        break
-                except ProxyError:
-                    if time.monotonic() - reached > self._settings.lost_after:
-                        self._finish(run, "run.failed", error=UNREACHABLE)
-                        return
-            await asyncio.sleep(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
+            failures = 0 if run.log.next > before else failures + 1
+            status = await self._ask_until_told(run)
+            if _has_ended(status):
+                await self._drain(run)
+            if run.translator.ended or self._judge(run, status):
+                return
+            if result == "none" and failures > 3:
+                break
+            await asyncio.sleep(_pause(failures))
         # What is sent from here on cannot be read; how the run ends can.
         self._note_gap(run)
         await self._poll(run)
+
+    async def _ask_until_told(self, run: Run) -> dict[str, Any] | None:
+        """The run's status; if the upstream stays out of reach, the run's end is written."""
+        began = time.monotonic()
+        failures = 0
+        while True:
+            try:
+                return await self._upstream.run_status(run.trace, run.run_id)
+            except ProxyError:
+                if time.monotonic() - began > self._settings.lost_after:
+                    self._note_gap(run)
+                    self._finish(run, "run.failed", error=UNREACHABLE)
+                    return None
+            failures += 1
+            await asyncio.sleep(_pause(failures))
+
+    async def _drain(self, run: Run) -> None:
+        """Reads what the stream of an ended run still holds, where that may be read again."""
+        if run.interface == "replayable":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN):
+                    await self._read_stream(run)
 
     def _note_gap(self, run: Run) -> None:
         if not run.gap:
@@ -353,11 +376,6 @@ class Runs:
         else:
             run.receive(raw, event.event)
 
-    async def _look(self, run: Run) -> bool:
-        """Asks for the status; True if the run has ended (its last event is in the log then)."""
-        status = await self._upstream.run_status(run.trace, run.run_id)
-        return self._judge(run, status)
-
     def _judge(self, run: Run, status: dict[str, Any] | None) -> bool:
         if status is None:
             self._note_gap(run)
@@ -388,23 +406,28 @@ class Runs:
 
     async def _poll(self, run: Run) -> None:
         """Asks until the run has ended or nobody can tell any more."""
-        reached = time.monotonic()
-        failures = 0
         while True:
-            try:
-                if await self._look(run):
-                    return
-                reached, failures = time.monotonic(), 0
-                pause = self._settings.poll
-            except ProxyError:
-                failures += 1
-                if time.monotonic() - reached > self._settings.lost_after:
-                    self._finish(run, "run.failed", error=UNREACHABLE)
-                    return
-                pause = _BACKOFF[min(failures, len(_BACKOFF) - 1)]
-            await asyncio.sleep(pause)
+            status = await self._ask_until_told(run)
+            if run.translator.ended or self._judge(run, status):
+                return
+            await asyncio.sleep(self._settings.poll)
 
     # -- watching ---------------------------------------------------------------------------------
+
+    async def refilled(self, run: Run, last_event_id: str | None) -> None:
+        """Waits a moment until the log of a run found again has what *last_event_id* names, so
+        that a returning reader need not see everything anew."""
+        number = number_of(last_event_id)
+        if run.user or number is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REFILL):
+                reader = Reader(run.log, 0, run.truncated)
+                try:
+                    while run.log.next <= number and not run.log.ended:
+                        await reader.wait()
+                finally:
+                    reader.close()
 
     def open_reader(self, run: Run, user: str, last_event_id: str | None) -> Reader | None:
         """A reader of the run, None if it has the last event already.
@@ -449,6 +472,14 @@ class Runs:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _pause(failures: int) -> float:
+    return _BACKOFF[min(failures, len(_BACKOFF) - 1)]
+
+
+def _has_ended(status: dict[str, Any] | None) -> bool:
+    return status is not None and status.get("status") in _TERMINAL_STATUS
 
 
 def unknown_run() -> ProxyError:

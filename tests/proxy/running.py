@@ -36,9 +36,7 @@ class Browser:
         self.app = app
         self.client = client
 
-    def request(
-        self, method: str, path: str, user: str = "ann", **options: Any
-    ) -> Any:
+    def request(self, method: str, path: str, user: str = "ann", **options: Any) -> Any:
         """aiohttp's request; *path* is under the contract's prefix unless it starts with it."""
         full = path if path.startswith("/api/") else PREFIX + path
         headers = {"X-Test-User": user, **options.pop("headers", {})}
@@ -112,7 +110,6 @@ async def serving(app: Any) -> AsyncIterator[str]:
             app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=3
         )
         server = uvicorn.Server(config)
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         task = asyncio.create_task(server._serve([listener]))
         while not server.started:
             await asyncio.sleep(0.005)

@@ -243,7 +243,9 @@ class SmallHermes:
 
     async def _session(self, request: web.Request) -> web.Response:
         row = self.sessions.get(request.path.split("/")[3])
-        return error(404, "session_not_found") if row is None else web.json_response({"session": row})
+        return (
+            error(404, "session_not_found") if row is None else web.json_response({"session": row})
+        )
 
     async def _patch(self, request: web.Request) -> web.Response:
         session, body = request.path.split("/")[3], json.loads(self.bodies[-1])
