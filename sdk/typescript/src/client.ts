@@ -115,6 +115,9 @@ export class HermesClient {
       outbox: this.#outbox,
       partBytes: Math.floor(partBytes),
       send: (frame) => this.#connection.send(frame),
+      renew: () => {
+        this.#connection.renew();
+      },
       buffered: () => this.#connection.buffered,
       progress: (progress) => {
         this.#sending.progressed(progress);

@@ -133,6 +133,14 @@ export class Connection {
     }
   }
 
+  /** Ends this connection, for what only its end frees at the door, and opens another at once. */
+  renew(): void {
+    if (this.#attempt?.ready !== true) return;
+    this.#abandon(1000, "");
+    this.#parts.lost(DROPPED);
+    if (this.#wanted) this.#openOrPause();
+  }
+
   #presenceChanged(): void {
     const cause = this.#parts.presence?.paused();
     const { phase } = this.#state;

@@ -14,7 +14,8 @@ import type { ConnectionEnd } from "./connection.ts";
 import type { Outbox, OutboxEntry } from "./outbox.ts";
 import {
   CloseCode,
-  MAX_MEDIA_PARTS,
+  MAX_OPEN_UPLOADS,
+  MAX_UPLOAD_BUFFER_BYTES,
   type ClientFrame,
   type ErrorFrame,
   type MediaInFrame,
@@ -26,6 +27,8 @@ export interface DeliveryParts {
   readonly partBytes: number;
   /** Writes a frame; false if the connection is gone. */
   send(frame: ClientFrame): boolean;
+  /** Ends the connection and opens another one at once. */
+  renew(): void;
   /** Bytes the socket has not written yet. */
   buffered(): number;
   progress(progress: UploadProgress): void;
@@ -54,8 +57,11 @@ export class Delivery {
   /** `ts` of the ping behind an item -> the item's id, where the door does not offer `accepted`. */
   readonly #receipts = new Map<string, string>();
   #receiptCount = 0;
-  /** Uploads taken back half-way: the door's complaint about them is no news. */
-  readonly #takenBack = new Set<string>();
+  /**
+   * Uploads taken back half-way on this connection, and their bytes. The protocol has no way to
+   * withdraw them; the door frees them when the connection ends.
+   */
+  #leftovers = { count: 0, bytes: 0 };
 
   constructor(parts: DeliveryParts) {
     this.#parts = parts;
@@ -70,6 +76,7 @@ export class Delivery {
     this.#generation += 1;
     this.#connected = true;
     this.#accepts = accepts;
+    this.#leftovers = { count: 0, bytes: 0 };
     this.#receipts.clear();
     this.#parts.outbox.requeue();
     this.pump();
@@ -80,7 +87,6 @@ export class Delivery {
     this.#connected = false;
     this.#pumping = false;
     this.#receipts.clear();
-    this.#takenBack.clear();
     this.#clearDue();
     if (end !== undefined) this.#blameSize(end);
     this.#parts.outbox.requeue();
@@ -128,12 +134,19 @@ export class Delivery {
       outbox.mark(entry, "sending");
       const parts =
         content.kind === "voice" ? 1 : Math.ceil(content.bytes.length / this.#parts.partBytes);
+      if (!this.#roomFor(parts, content.bytes.length)) {
+        this.#parts.renew();
+        return false;
+      }
       for (let part = 0; part < parts; part += 1) {
         await this.#drained(entry, part * this.#parts.partBytes, generation);
         if (generation !== this.#generation) return false;
         if (entry.state !== "sending") {
           // Refused meanwhile: the door has let go of it. Discarded: it has not.
-          if (entry.state === "discarded") this.#takeBack(entry, part, parts);
+          if (entry.state === "discarded" && part > 0) {
+            this.#leftovers.count += 1;
+            this.#leftovers.bytes += part * this.#parts.partBytes;
+          }
           return true;
         }
         if (!this.#parts.send(this.#frameOf(entry, part, parts))) return false;
@@ -172,24 +185,11 @@ export class Delivery {
     return frame;
   }
 
-  /**
-   * The app took a half-sent file back. The door would hold its parts until the connection ends,
-   * against the few open uploads a device may have; parts that disagree about their number make it
-   * drop them at once. The last part is never sent this way, so no door can take it for a whole file.
-   */
-  #takeBack(entry: OutboxEntry, written: number, parts: number): void {
-    const { content, id } = entry.record;
-    if (written === 0 || content.kind !== "file") return;
-    this.#takenBack.add(id);
-    const disagreeing = parts < MAX_MEDIA_PARTS ? parts + 1 : parts - 1;
-    this.#parts.send({
-      t: "media",
-      id,
-      kind: content.mediaKind,
-      data: "AA==",
-      part: 0,
-      parts: disagreeing,
-    });
+  /** Whether the door has room for these parts beside the leftovers of uploads taken back. */
+  #roomFor(parts: number, size: number): boolean {
+    const { count, bytes } = this.#leftovers;
+    if (parts === 1 || count === 0) return true; // files of one frame are never held open
+    return count < MAX_OPEN_UPLOADS && bytes + size <= MAX_UPLOAD_BUFFER_BYTES;
   }
 
   // ---- progress -----------------------------------------------------------------------------
@@ -243,7 +243,6 @@ export class Delivery {
 
   /** @returns false if the error is about something else than the outbox */
   refused(error: ErrorFrame): boolean {
-    if (error.id !== undefined && this.#takenBack.delete(error.id)) return true;
     const entry = this.#blamed(error);
     if (entry === undefined) return false;
     for (const [ts, id] of this.#receipts) if (id === entry.record.id) this.#receipts.delete(ts);

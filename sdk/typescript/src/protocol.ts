@@ -19,6 +19,10 @@ export const MEDIA_CHUNK_BYTES = 3 * 1024 * 1024;
 /** Smallest sensible part; `MAX_MEDIA_PARTS` follows from it. */
 export const MIN_MEDIA_CHUNK_BYTES = 4 * 1024;
 export const MAX_MEDIA_PARTS = 2048;
+/** Unfinished uploads in parts that the door holds for one device. */
+export const MAX_OPEN_UPLOADS = 8;
+/** What all unfinished uploads of one device may hold together, in bytes before base64. */
+export const MAX_UPLOAD_BUFFER_BYTES = 8 * 1024 * 1024;
 /** Most characters in one `message` frame. */
 export const DEFAULT_CHUNK_LIMIT = 3500;
 /** How long a card stays open unless the door says otherwise, in seconds. */
