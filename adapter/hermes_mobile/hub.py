@@ -9,11 +9,14 @@ feed, drain the effects, write, re-arm the timer for `next_deadline()`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+
+import msgspec
 
 from .dedup import Dedup, Seen
 from .outbox import (
@@ -84,8 +87,7 @@ class DeviceInfo:
     user_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """One whole message for the agent.
 
     `kind`: text, voice, image, video, document or audio. `text`: the message, the transcript or the
@@ -106,15 +108,13 @@ class Incoming:
 # Effects, in the order in which they are to be carried out.
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(msgspec.Struct, frozen=True):
     """There are frames for this connection: take them with `next_frame`."""
 
     conn: ConnId
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """Write `last` if there is one, ahead of what waits, then close."""
 
     conn: ConnId
@@ -123,15 +123,13 @@ class Close:
     last: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(msgspec.Struct, frozen=True):
     """Hand over to the agent; answer with `taken` or `refused`."""
 
     incoming: Incoming
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True):
     """Tell the agent the answer to a card; answer with `answered` or `answer_failed`."""
 
     card_id: str
@@ -140,8 +138,7 @@ class Tell:
     text: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True):
     """Tell the agent that the time of a card is over."""
 
     card: Card
@@ -223,6 +220,9 @@ class Hub:
         self._effects: deque[Effect] = deque()
         self._woken: set[ConnId] = set()
         self._due: float | None = None
+        # Ids are the server's own: never the same again, also after a restart.
+        self._ids = itertools.count()
+        self._id_prefix = secrets.token_hex(5)
 
     # ----------------------------------------------------------------------------------------------
     # Out
@@ -514,7 +514,7 @@ class Hub:
         self._forget_answers(device)
         answer = answers.get(edit_of) if edit_of is not None else None
         if answer is None:
-            id = edit_of or f"m-{secrets.token_hex(8)}"
+            id = edit_of or self._new_id("m")
             answer = Answer(id, "", final, shown=edit_of is not None)
             answers[id] = answer
         answer.text = well_formed(text)
@@ -529,6 +529,9 @@ class Hub:
         self._spoke(device, now)
         return answer.id
 
+    def _new_id(self, kind: str) -> str:
+        return f"{kind}-{self._id_prefix}{next(self._ids):06x}"
+
     def withdraw(self, chat: str, message_id: str, now: float) -> None:
         """An open answer that will not be completed: final as it was last shown."""
         device = self.devices.get(chat)
@@ -540,7 +543,7 @@ class Hub:
     def show(self, chat: str, media: OutgoingMedia, now: float) -> str:
         """Show a file; its id. Raises `OutboxFull` as `say` does."""
         device = self.device(chat)
-        id = f"f-{secrets.token_hex(8)}"
+        id = self._new_id("f")
         try:
             device.box.keep(File(id, media))
         except OutboxFull:
@@ -625,11 +628,14 @@ class Hub:
         device.told, device.told_at = state, now
 
     def _forget_answers(self, device: Device) -> None:
+        """Let go of the answers that are complete and have left."""
         for id in [a.id for a in device.answers.values() if a.final and a.pending is None]:
             del device.answers[id]
 
     def _forget(self, device: Device) -> None:
         """Let go of a device that is away and of which nothing waits."""
+        if device.conn is not None:
+            return
         self._forget_answers(device)
         if device.forgettable and device.idle_at is None and not self.prompts.of(device.id):
             self.devices.pop(device.id, None)
@@ -642,17 +648,17 @@ class Hub:
         device = connection.device
         assert device is not None
         key = f"{incoming.chat}:{incoming.id}"
-        if self.seen(device, incoming.id, now):
+        if self.dedup.reserve(key, now) is not Seen.NEW:
             self.repeat(device, incoming.id, now)
             return
         size = len(incoming.data)
         if device.under_way >= MAX_UNDER_WAY or device.under_way_bytes + size > MAX_UNDER_WAY_BYTES:
+            self.dedup.release(key)
             raise ProtocolError(
                 "internal_error",
                 "the agent has not taken your earlier messages yet: send this one again later",
                 frame_id=incoming.id,
             )
-        self.dedup.reserve(key, now)
         device.under_way += 1
         device.under_way_bytes += size
         awaiting = self._awaiting_text(device) if incoming.kind == "text" else None

@@ -68,8 +68,8 @@ class Item:
     # Lives and dies with the connection it was made for.
     of_connection = False
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
-        """The frames for connection `conn`, rendered as they leave; True beside the last one."""
+    def frames(self, conn: int, partial: bool, now: float) -> list[bytes] | Iterator[bytes]:
+        """The frames for connection `conn`; an iterator renders its `number` as they leave."""
         raise NotImplementedError
 
     def __init__(self, weight: int, number: int = 1) -> None:
@@ -87,8 +87,8 @@ class Ready(Item):
         super().__init__(len(frame))
         self.frame = frame
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
-        yield self.frame, True
+    def frames(self, conn: int, partial: bool, now: float) -> list[bytes]:
+        return [self.frame]
 
 
 class Kept(Ready):
@@ -117,10 +117,9 @@ class Deferred(Item):
         super().__init__(1024)
         self.render = render
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
+    def frames(self, conn: int, partial: bool, now: float) -> list[bytes]:
         frame = self.render(now)
-        if frame is not None:
-            yield frame, True
+        return [] if frame is None else [frame]
 
 
 class Again(Deferred):
@@ -139,7 +138,7 @@ class Revision(Item):
         super().__init__(_weight(answer.text), 1 + len(answer.text) // DEFAULT_CHUNK_LIMIT)
         self.answer = answer
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
+    def frames(self, conn: int, partial: bool, now: float) -> list[bytes]:
         answer = self.answer
         same_connection = answer.sent_to == conn
         before = answer.sent if same_connection else []
@@ -148,7 +147,7 @@ class Revision(Item):
         indexes: Sequence[int] = range(len(chunks))
         final, edit = answer.final, answer.shown
         if before == chunks and answer.sent_final == final:
-            return
+            return []
         answer.sent, answer.sent_to, answer.sent_final, answer.shown = chunks, conn, final, True
         if partial and before:
             changed = [i for i in indexes if i >= len(before) or before[i] != chunks[i]]
@@ -156,8 +155,7 @@ class Revision(Item):
                 # The final revision shows itself by its last frame, a new total by any.
                 changed = [*(i for i in changed if i != last), last]
             indexes = changed
-        for i in indexes:
-            yield _message(answer.id, chunks[i], i, last, final, edit), i == indexes[-1]
+        return [_message(answer.id, chunks[i], i, last, final, edit) for i in indexes]
 
 
 def _message(id: str, text: str, index: int, last: int, final: bool, edit: bool) -> bytes:
@@ -175,7 +173,7 @@ class File(Item):
         self.id = id
         self.media = media
 
-    def frames(self, conn: int, partial: bool, now: float) -> Iterator[tuple[bytes, bool]]:
+    def frames(self, conn: int, partial: bool, now: float) -> Iterator[bytes]:
         media, parts = self.media, self.number
         whole = memoryview(media.data)
         for part in range(parts):
@@ -196,7 +194,7 @@ class File(Item):
                 url=media.url,
                 reply_to=media.reply_to,
             )
-            yield encode(frame), final
+            yield encode(frame)
 
 
 def _weight(text: str) -> int:
@@ -210,7 +208,8 @@ class Outbox:
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        self._leaving: tuple[Item, Iterator[tuple[bytes, bool]]] | None = None
+        # What has left in part: the item, its other frames, and how many they are.
+        self._leaving: tuple[Item, Iterator[bytes], int] | None = None
         self.bytes = 0
         self.frames = 0
 
@@ -286,14 +285,21 @@ class Outbox:
                 item = self._items.popleft()
                 if isinstance(item, Revision):
                     item.answer.pending = None
-                self._leaving = (item, item.frames(conn, partial, now))
-            item, frames = self._leaving
-            frame, last = next(frames, (None, True))
-            if last:
-                self._leaving = None
+                frames = item.frames(conn, partial, now)
+                if not isinstance(frames, list):
+                    self._leaving = (item, frames, item.number)
+                elif len(frames) > 1:
+                    self._leaving = (item, iter(frames), len(frames))
+                else:
+                    self._count(item, -1)
+                    if frames:
+                        return frames[0]
+                    continue
+            item, rest, left = self._leaving
+            self._leaving = (item, rest, left - 1) if left > 1 else None
+            if left == 1:
                 self._count(item, -1)
-            if frame is not None:
-                return frame
+            return next(rest)
 
     def connection_gone(self) -> bool:
         """Forget what was for that connection; what had half left waits again, whole.
@@ -301,7 +307,7 @@ class Outbox:
         The answer tells whether a state was among what is forgotten.
         """
         if self._leaving is not None:
-            item, _ = self._leaving
+            item = self._leaving[0]
             self._leaving = None
             if isinstance(item, Revision):
                 item.answer.sent_to = -1
