@@ -375,6 +375,8 @@ class MobileAdapter(BasePlatformAdapter):
             return
         if house is None:
             return
+        if not house.text.spoke(chat) and self._next_is_waiting(chat):
+            return  # nothing came of it and the next one starts at once: no flicker
         house.text.turn_ended(chat)
         house.door.turn_ended(chat)
         self._look()
@@ -392,6 +394,10 @@ class MobileAdapter(BasePlatformAdapter):
 
     async def stop_typing(self, chat_id: str, metadata: Any = None, **_: Any) -> None:
         """Nothing, see `send_typing`."""
+
+    def _next_is_waiting(self, chat: str) -> bool:
+        waiting = getattr(self, "_pending_messages", {}).values()
+        return any(getattr(event.source, "chat_id", None) == chat for event in waiting)
 
     def _is_parked(self, event: Any) -> bool:
         runner = self.gateway_runner
@@ -613,6 +619,7 @@ class MobileAdapter(BasePlatformAdapter):
         if self._house is None:
             return _closed()
         try:
+            self._house.text.shown(chat)
             return SendResult(success=True, message_id=self._house.door.show(chat, media))
         except OutboxFull as error:
             return SendResult(success=False, error=str(error))
@@ -719,6 +726,7 @@ class MobileAdapter(BasePlatformAdapter):
 
     def _ask(self, house: _House, chat: str, card: Card) -> SendResult:
         self._look()
+        house.text.shown(chat)
         card_id = house.door.ask(chat, card)
         house.cards[card.reference] = card_id
         if self._looking is None or self._looking.done():

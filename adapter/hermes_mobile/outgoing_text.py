@@ -67,6 +67,7 @@ class _Chat:
     open: dict[str, _Message] = field(default_factory=dict)
     over: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED_DRAFTS))
     in_turn: bool = False
+    spoke: bool = False  # this turn has shown something
     latest: tuple[str, str] | None = None  # id and text of the newest message of this turn
 
 
@@ -87,7 +88,16 @@ class OutgoingText:
 
     def turn_started(self, chat: str) -> None:
         """Hermes began to work on a message of this chat."""
-        self._chat(chat).in_turn = True
+        state = self._chat(chat)
+        state.in_turn, state.spoke = True, False
+
+    def shown(self, chat: str) -> None:
+        """A file or a card was shown."""
+        self._chat(chat).spoke = True
+
+    def spoke(self, chat: str) -> bool:
+        """Whether this turn has shown anything."""
+        return self._chat(chat).spoke
 
     def turn_ended(self, chat: str) -> None:
         """Nothing more will come: what is open shows its newest text.
@@ -119,6 +129,7 @@ class OutgoingText:
         text = self._growing(content)
         if not text or draft_id in state.over:
             return None
+        state.spoke = True
         message = next((m for m in state.open.values() if m.draft_id == draft_id), None)
         if message is not None:
             self._revise(chat, message, text)
@@ -145,6 +156,7 @@ class OutgoingText:
         text = content.lstrip("\r\n") if final_answer else self._growing(content)
         if not text.strip():
             return None
+        state.spoke = True
         draft = self._draft_completed_by(state, text, owner, streamed, final_answer)
         if draft is not None:
             self._complete(chat, state, draft, text)
@@ -202,7 +214,9 @@ class OutgoingText:
                 return same
         if streamed or final_answer:
             # The consumer failed at the last step and the turn itself sends the whole answer.
-            return next((m for m in drafts if text.startswith((m.waiting or m.text).rstrip())), None)
+            return next(
+                (m for m in drafts if text.startswith((m.waiting or m.text).rstrip())), None
+            )
         return None
 
     @staticmethod
