@@ -1,4 +1,5 @@
 /** What an app hands over (Blob, File, bytes) -> what the outbox keeps. */
+import { base64ToBytes } from "./base64.ts";
 import { HermesError } from "./errors.ts";
 import { wellFormed } from "./frames.ts";
 import { MAX_FILENAME_CHARS, type MediaInKind, type VoiceFormat } from "./protocol.ts";
@@ -33,11 +34,9 @@ export async function readBytes(data: FileData): Promise<Uint8Array<ArrayBuffer>
   if (data instanceof ArrayBuffer) return new Uint8Array(data.slice(0));
   if (ArrayBuffer.isView(data)) return new Uint8Array(data);
   try {
-    const buffer =
-      typeof data.arrayBuffer === "function"
-        ? await data.arrayBuffer()
-        : await new Response(data).arrayBuffer(); // React Native's Blob has no `arrayBuffer`
-    return new Uint8Array(buffer);
+    return typeof data.arrayBuffer === "function"
+      ? new Uint8Array(await data.arrayBuffer())
+      : await readAsDataUrl(data);
   } catch (error) {
     throw new HermesError(
       "unreadable",
@@ -47,6 +46,25 @@ export async function readBytes(data: FileData): Promise<Uint8Array<ArrayBuffer>
       },
     );
   }
+}
+
+/** React Native's Blob has no `arrayBuffer`, and its `FileReader` gives nothing but a data URL. */
+function readAsDataUrl(data: Blob): Promise<Uint8Array<ArrayBuffer>> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onerror = () => {
+      reject(reader.error ?? new Error("The file could not be read."));
+    };
+    reader.onload = () => {
+      try {
+        const url = String(reader.result);
+        resolve(base64ToBytes(url.slice(url.indexOf(",") + 1)));
+      } catch (error) {
+        reject(error as Error);
+      }
+    };
+    reader.readAsDataURL(data);
+  });
 }
 
 export function mediaKindOf(mime: string): MediaInKind {
