@@ -86,6 +86,9 @@ HEARTBEAT = 5.0
 STALL_AFTER = 30.0
 # From this size on a frame's memory is given back.
 LARGE_FRAME = 256 * 1024
+# picows copies a frame up to this size before it writes; a header takes up to this much room.
+COPIED_FRAME = 8192
+HEADER_ROOM = 14
 
 _TEXT = picows.WSMsgType.TEXT
 _BINARY = picows.WSMsgType.BINARY
@@ -570,8 +573,17 @@ class Socket(picows.WSListener):
 
     def write(self, frame: bytes) -> None:
         """Write one frame."""
-        if not self._closing:
+        if self._closing:
+            return
+        if len(frame) <= COPIED_FRAME:
             self._transport.send(_TEXT, frame)
+        else:
+            # `send` hands the transport a view of its own header buffer beside a longer message,
+            # and from Python 3.12 on asyncio keeps that view until the socket takes it: the next
+            # frame would overwrite the header. This call copies what does not leave at once.
+            room = bytearray(HEADER_ROOM)
+            room += frame
+            self._transport.send_reuse_external_bytearray(_TEXT, room, HEADER_ROOM)
 
     def close(self, code: int, reason: str, *, linger: float) -> None:
         """Say goodbye and end the connection within `linger` seconds."""
@@ -580,7 +592,11 @@ class Socket(picows.WSListener):
         self._closing = True
         with contextlib.suppress(Exception):
             self._transport.send_close(code, reason.encode()[:120])
-        self._door._loop.call_later(linger, self._transport.disconnect, False)
+        self._door._loop.call_later(linger, self._cut)
+
+    def _cut(self) -> None:
+        if not self.gone.done():
+            self._transport.disconnect(False)
 
     def beat(self, now: float) -> None:
         """Look for signs of life since the last look."""
@@ -630,7 +646,7 @@ class Socket(picows.WSListener):
             with contextlib.suppress(Exception):
                 self._transport.send_close(1000 if code == _NO_CODE else code, b"")
             # One who takes nothing would keep the socket open until all is written.
-            self._door._loop.call_later(LINGER, self._transport.disconnect, False)
+            self._door._loop.call_later(LINGER, self._cut)
         self._transport.disconnect()
 
     def _hello_too_big(self) -> None:
