@@ -140,9 +140,7 @@ def _from_config(config: dict[str, Any], platform: dict[str, Any]) -> dict[str, 
     """The door's keys of `platforms.mobile` (or below its `extra`) in config.yaml."""
     below = platform.get("extra")
     sources = [below if isinstance(below, dict) else {}, platform]
-    found = {
-        name: source[name] for source in sources for name in SETTING_NAMES if name in source
-    }
+    found = {name: source[name] for source in sources for name in SETTING_NAMES if name in source}
     if found.get("home_device") and not home_device():
         os.environ["MOBILE_HOME_CHANNEL"] = str(found["home_device"]).removeprefix("mobile:")
     return found

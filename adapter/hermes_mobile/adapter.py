@@ -27,17 +27,9 @@ from . import how_to_install, missing_packages
 
 MISSING_PACKAGES = missing_packages()
 if TYPE_CHECKING or not MISSING_PACKAGES:
-    from . import door_files, inbound_files, outbound_files, prompts, send_target
-    from .hermes_cards import (
-        Approval,
-        Approvals,
-        Clarifications,
-        Clarify,
-        Confirm,
-        Confirmations,
-        Ended,
-        asked,
-    )
+    from . import door_files, inbound_files, outbound_files, send_target
+    from .card_desk import CardDesk
+    from .hermes_cards import Approvals, Clarifications, Confirmations
     from .hub import Incoming
     from .outbound_files import FileNotSent, MediaKind
     from .outbox import OutboxFull, OutgoingMedia
@@ -52,13 +44,9 @@ PLATFORM = "mobile"
 # How long a message may keep the door waiting for Hermes to take it; a command that Hermes carries
 # out at once takes longer and goes on by itself.
 HAND_OVER_SECONDS = 2.0
-# What ends a request without telling the adapter is found by looking.
-LOOK_SECONDS = 0.5
-# A slash command's text is shown behind its card's end, or later by itself if it takes longer.
-CONFIRM_SECONDS = 2.0
-OUT_OF_TIME = "nobody answered in time"
+# Devices that came are looked for this often.
+NOTICE_SECONDS = 0.5
 
-Reference = "Approval | Clarify | Confirm"
 Result = TypeVar("Result")
 
 
@@ -66,17 +54,14 @@ Result = TypeVar("Result")
 class _House:
     """What outlives an adapter object: Hermes makes a new one for every reconnect.
 
-    `cards`: the request behind a card -> the card's id. `devices`: every id seen, in that order.
+    `devices`: every id seen, in that order.
     """
 
     settings: Settings
     secret: str
     door: Door
     text: OutgoingText
-    approvals: Approvals
-    clarifications: Clarifications
-    confirmations: Confirmations
-    cards: dict[Any, str] = field(default_factory=dict)
+    desk: CardDesk
     devices: dict[str, None] = field(default_factory=dict)
     open: bool = False
 
@@ -121,11 +106,9 @@ class MobileAdapter(BasePlatformAdapter):
         super().__init__(config=config, platform=Platform(PLATFORM))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._kept: _House | None = None
-        self._looking: asyncio.Task[None] | None = None
         self._noticing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._parked: set[int] = set()  # events Hermes queued while it restores sessions
-        self._typed: dict[str, str] = {}  # the last slash command of a device
 
     @property
     def _house(self) -> _House | None:
@@ -173,6 +156,7 @@ class MobileAdapter(BasePlatformAdapter):
         global _house
         if _house is not None and (_house.settings, _house.secret) == (settings, secret):
             _house.door.agent = self
+            _house.desk.answered = self.resume_typing_for_chat
             self._kept = _house
             return _house
         door = Door(settings, self, deliver_secret=secret)
@@ -181,19 +165,22 @@ class MobileAdapter(BasePlatformAdapter):
             secret,
             door,
             OutgoingText(door, cursor=self._streaming_cursor),
-            Approvals(hermes_approval, _redaction()),
-            Clarifications(hermes_clarify),
-            Confirmations(hermes_confirm),
+            CardDesk(
+                door,
+                Approvals(hermes_approval, _redaction()),
+                Clarifications(hermes_clarify),
+                Confirmations(hermes_confirm),
+                self.resume_typing_for_chat,
+            ),
         )
         return _house
 
     async def disconnect(self) -> None:
         """Close the door and free its port; what waits for devices is told first."""
         global _running
-        for task in (self._looking, self._noticing):
-            if task is not None:
-                task.cancel()
-        self._looking = self._noticing = None
+        if self._noticing is not None:
+            self._noticing.cancel()
+            self._noticing = None
         house = self._house
         if house is not None and running() is self:
             _running = None
@@ -201,6 +188,7 @@ class MobileAdapter(BasePlatformAdapter):
                 house.text.turn_ended(chat)
                 house.door.turn_ended(chat)
             house.open = False
+            house.desk.close()
             door_files.remove_door(door_files.hermes_home())
             await house.door.stop()
         self._mark_disconnected()
@@ -227,8 +215,8 @@ class MobileAdapter(BasePlatformAdapter):
         if self._message_handler is None:
             raise RuntimeError("the gateway has no message handler yet")
         event = await self._event(incoming)
-        if event.text.startswith("/"):
-            self._typed[incoming.chat] = event.text.split(maxsplit=1)[0].lower()
+        if self._house is not None:
+            self._house.desk.typed(incoming.chat, event.text)
         task = self._task(self.handle_message(event))
         # Commands that Hermes carries out in here take their time; the rest returns at once.
         await asyncio.wait({task}, timeout=HAND_OVER_SECONDS)
@@ -238,45 +226,14 @@ class MobileAdapter(BasePlatformAdapter):
 
     async def answer(self, card: Card, option_id: str, text: str | None) -> Answered:
         """Tell Hermes the answer to a card: the request it was made for, or none."""
-        house, reference = self._kept, card.reference
-        if house is None:
+        if self._kept is None:
             return Answered(False)
-        if isinstance(reference, Clarify) and option_id == prompts.OTHER and text is None:
-            return Answered(house.clarifications.state(reference).state == "waiting")
-        taken, then = False, None
-        if house.cards.pop(reference, None) is None:
-            pass  # closed before
-        elif isinstance(reference, Approval):
-            taken = house.approvals.answer(reference, option_id)
-            house.approvals.release(reference)
-        elif isinstance(reference, Clarify):
-            taken = house.clarifications.answer(reference, option_id, text)
-        elif isinstance(reference, Confirm):
-            taken = house.confirmations.state(reference).state == "waiting"
-            if taken:
-                then = await self._confirm(house, reference, option_id)
-        chat = _device_of(card.session)
-        if taken and chat:
-            self.resume_typing_for_chat(chat)
-        return Answered(taken, then)
+        return await self._kept.desk.answer(card, option_id, text)
 
     async def expired(self, card: Card) -> None:
         """The card's time is over: deny, no answer or cancel."""
-        house, reference = self._kept, card.reference
-        if house is None:
-            return
-        house.cards.pop(reference, None)
-        if isinstance(reference, Approval):
-            house.approvals.answer(reference, "deny", OUT_OF_TIME)
-            house.approvals.release(reference)
-        elif isinstance(reference, Clarify):
-            house.clarifications.no_answer(reference)
-        elif isinstance(reference, Confirm):
-            if house.confirmations.state(reference).state == "waiting":
-                then = await self._confirm(house, reference, "cancel")
-                chat = _device_of(reference.session)
-                if then and chat:
-                    house.door.say(chat, then)
+        if self._kept is not None:
+            await self._kept.desk.expired(card)
 
     async def _notice_devices(self) -> None:
         """Keep the list of devices that were here, for Hermes' channel directory."""
@@ -286,7 +243,7 @@ class MobileAdapter(BasePlatformAdapter):
                 if device.conn is not None and device.id not in house.devices:
                     house.devices[device.id] = None
                     await asyncio.to_thread(_list_device, device.id)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(NOTICE_SECONDS)
 
     async def _event(self, incoming: Incoming) -> MessageEvent:
         device = incoming.device
@@ -325,31 +282,14 @@ class MobileAdapter(BasePlatformAdapter):
             media_types=[attachment.mime],
         )
 
-    async def _confirm(self, house: _House, confirm: Confirm, choice: str) -> str | None:
-        """Carry a slash command out; its text, or None when it comes later by itself."""
-        task = self._task(house.confirmations.answer(confirm, choice))
-        done, _ = await asyncio.wait({task}, timeout=CONFIRM_SECONDS)
-        if done:
-            return task.result()
-
-        def show(finished: asyncio.Task[str | None]) -> None:
-            if finished.cancelled() or finished.exception() is not None:
-                return
-            chat, text = _device_of(confirm.session), finished.result()
-            if chat and text and house.open:
-                house.door.say(chat, text)
-
-        task.add_done_callback(show)
-        return None
-
     def _task(self, work: Awaitable[Result]) -> asyncio.Task[Result]:
         task = asyncio.ensure_future(work)
-        self._tasks.add(cast("asyncio.Task[Any]", task))
+        self._tasks.add(task)
         task.add_done_callback(self._task_done)
-        return cast("asyncio.Task[Result]", task)
+        return task
 
-    def _task_done(self, task: asyncio.Future[Any]) -> None:
-        self._tasks.discard(cast("asyncio.Task[Any]", task))
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a message could not be carried out", exc_info=task.exception())
 
@@ -465,10 +405,7 @@ class MobileAdapter(BasePlatformAdapter):
         house = self._house
         if house is None:
             return _closed()
-        reference = next((r for r, card in house.cards.items() if card == message_id), None)
-        if reference is not None:
-            self._end(house, reference, message_id, None)
-        elif not message_id.startswith("p-"):
+        if not house.desk.withdrawn(message_id) and not message_id.startswith("p-"):
             try:
                 house.text.edit(chat_id, message_id, content, final=finalize)
             except OutboxFull as error:
@@ -649,25 +586,19 @@ class MobileAdapter(BasePlatformAdapter):
         house = self._house
         if house is None:
             return _closed()
-        approval = house.approvals.claim(
-            session_key, command, allow_permanent=allow_permanent, smart_denied=smart_denied
-        )
-        if approval is None:
-            if not house.approvals.waits(session_key):
-                return SendResult(success=True, message_id="p-none")  # settled in the meantime
-            # Without the entry an answer could reach another request: Hermes asks by text instead.
-            return SendResult(success=False, error="this approval cannot be told from others")
-        card = prompts.approval_card(
+        house.text.shown(chat_id)
+        card_id = house.desk.approval(
+            chat_id,
+            session_key,
             command,
             description or "",
-            session_key,
-            house.approvals.seconds(),
             allow_permanent=allow_permanent,
             allow_session=allow_session,
             smart_denied=smart_denied,
-            reference=approval,
         )
-        return self._ask(house, chat_id, card)
+        if card_id is None:  # Hermes asks by text instead
+            return SendResult(success=False, error="this approval cannot be told from others")
+        return SendResult(success=True, message_id=card_id)
 
     @_on_home_loop
     async def send_clarify(
@@ -684,17 +615,10 @@ class MobileAdapter(BasePlatformAdapter):
         house = self._house
         if house is None:
             return _closed()
-        labels = tuple(str(choice) for choice in choices or ())
-        clarify = house.clarifications.claim(session_key, clarify_id, labels)
-        question = asked(question)
-        if clarify.several:
-            question = (
-                f"{question}\n\n(Several answers are possible: type their numbers, like 1, 3)"
-            )
-        card = prompts.clarify_card(
-            question, labels, session_key, house.clarifications.seconds(), reference=clarify
-        )
-        return self._ask(house, chat_id, card)
+        house.text.shown(chat_id)
+        labels = [str(choice) for choice in choices or ()]
+        card_id = house.desk.question(chat_id, session_key, question, labels, clarify_id)
+        return SendResult(success=True, message_id=card_id)
 
     async def retire_clarify_card(self, clarify_id: str, notice: str = "", **_: Any) -> None:
         """A question that ended without an answer (newer Hermes versions)."""
@@ -715,22 +639,8 @@ class MobileAdapter(BasePlatformAdapter):
         house = self._house
         if house is None:
             return _closed()
-        card = prompts.confirm_card(
-            title,
-            message,
-            session_key,
-            house.confirmations.seconds(),
-            reference=Confirm(session_key, confirm_id),
-        )
-        return self._ask(house, chat_id, card)
-
-    def _ask(self, house: _House, chat: str, card: Card) -> SendResult:
-        self._look()
-        house.text.shown(chat)
-        card_id = house.door.ask(chat, card)
-        house.cards[card.reference] = card_id
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._keep_looking())
+        house.text.shown(chat_id)
+        card_id = house.desk.confirmation(chat_id, session_key, title, message, confirm_id)
         return SendResult(success=True, message_id=card_id)
 
     def look_at_cards(self) -> None:
@@ -738,45 +648,14 @@ class MobileAdapter(BasePlatformAdapter):
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._look)
 
-    async def _keep_looking(self) -> None:
-        while self._house is not None and self._house.cards:
-            await asyncio.sleep(LOOK_SECONDS)
-            self._look()
-
     def _look(self) -> None:
-        house = self._house
-        if house is None or not house.cards:
-            return
-        for reference, card_id in list(house.cards.items()):
-            ended = self._state(house, reference)
-            if ended.state != "waiting":
-                self._end(house, reference, card_id, ended.option_id)
-
-    def _state(self, house: _House, reference: Any) -> Ended:
-        if isinstance(reference, Approval):
-            return house.approvals.state(reference)
-        if isinstance(reference, Clarify):
-            return house.clarifications.state(reference)
-        ended = house.confirmations.state(reference)
-        if ended.state == "waiting":
-            return ended
-        # Hermes forgets how it was answered; the command that was typed tells.
-        typed = self._typed.pop(_device_of(reference.session) or "", "")
-        return Ended("ended", _TYPED_ANSWERS.get(typed))
-
-    def _end(self, house: _House, reference: Any, card_id: str, option_id: str | None) -> None:
-        house.cards.pop(reference, None)
-        if isinstance(reference, Approval):
-            house.approvals.release(reference)
-        house.door.close_card(card_id, option_id, expired=option_id is None)
-
-
-_TYPED_ANSWERS = {"/approve": "once", "/always": "always", "/cancel": "cancel"}
+        if self._house is not None:
+            self._house.desk.look()
 
 
 def lacking(house: _House) -> list[str]:
     """What this Hermes lacks of what the adapter stands on, for the start-up self-check."""
-    found = [house.approvals.missing, house.clarifications.missing, house.confirmations.missing]
+    found = house.desk.missing
     found += [
         f"BasePlatformAdapter.{name}" for name in _HOOKS if not hasattr(BasePlatformAdapter, name)
     ]
@@ -785,7 +664,7 @@ def lacking(house: _House) -> list[str]:
         for kind in ("image", "audio", "video", "document")
         if not hasattr(hermes_base, f"cache_{kind}_from_bytes")
     ]
-    return [name for name in found if name is not None]
+    return found
 
 
 _HOOKS = (
@@ -822,12 +701,6 @@ def _redaction() -> Callable[[str], str] | None:
     except ImportError:
         return None
     return cast("Callable[[str], str]", _redact_approval_command)
-
-
-def _device_of(session: str) -> str | None:
-    """The device of a session key `agent:<name>:mobile:dm:<device>`."""
-    parts = session.split(f":{PLATFORM}:dm:", 1)
-    return parts[1].split(":", 1)[0] if len(parts) == 2 else None
 
 
 def _list_device(device: str) -> None:

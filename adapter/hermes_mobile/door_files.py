@@ -120,7 +120,7 @@ def door_url(host: str, port: int | str) -> str:
 
 
 def hermes_home() -> Path:
-    """The Hermes home of this process (its own rule; `HERMES_HOME` or `~/.hermes` without Hermes)."""
+    """The Hermes home of this process; without Hermes `HERMES_HOME` or `~/.hermes`."""
     try:
         from hermes_constants import get_hermes_home
     except ImportError:

@@ -219,7 +219,7 @@ class Clarifications:
         return Ended("answered", "other")
 
     def seconds(self) -> float:
-        """Hermes' own limit for a question (`agent.clarify_timeout`); infinite when there is none."""
+        """Hermes' own limit for a question (`agent.clarify_timeout`), infinite for none."""
         seconds = _seconds(
             getattr(self._module, "get_clarify_timeout", None), DEFAULT_CLARIFY_SECONDS
         )

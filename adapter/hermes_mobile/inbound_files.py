@@ -1,8 +1,8 @@
 """A file from a device -> what Hermes expects of an attachment.
 
-What an app says about a file is a hint: the first bytes decide the type and the extension, because a
-mislabelled container is refused by the model that has to read it. Everything here touches the disk
-and runs in a worker thread.
+What an app says about a file is a hint: the first bytes decide the type and the extension, because
+a mislabelled container is refused by the model that has to read it. Everything here touches the
+disk and runs in a worker thread.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def sniff(data: bytes) -> tuple[str, str] | None:
     if mime.startswith("video/") and _ogg_or_webm_audio(data):
         return "audio/" + mime.partition("/")[2], "." + extension
     # The library's names for two of the commonest types are not the registered ones.
-    return {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac"}.get(mime, mime), "." + extension
+    return {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac"}.get(
+        mime, mime
+    ), "." + extension
 
 
 def _ogg_or_webm_audio(data: bytes) -> bool:

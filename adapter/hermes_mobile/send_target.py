@@ -59,10 +59,11 @@ def install_directory(module: Any, known: Callable[[], Sequence[str]]) -> list[s
     if not _takes(resolve, 2):
         missing.append("gateway.channel_directory.resolve_channel_name (exact device ids for cron)")
     elif not hasattr(resolve, _MARK):
+        by_name: Any = resolve
 
         def resolve_exactly(platform_name: str, name: str, *args: Any, **kwargs: Any) -> Any:
             if platform_name != PLATFORM:
-                return resolve(platform_name, name, *args, **kwargs)
+                return by_name(platform_name, name, *args, **kwargs)
             return parse(name)[0] or None
 
         setattr(resolve_exactly, _MARK, True)
@@ -71,7 +72,7 @@ def install_directory(module: Any, known: Callable[[], Sequence[str]]) -> list[s
     if not _takes(build, 1):
         missing.append("gateway.channel_directory._build_from_sessions (`hermes send --list`)")
     else:
-        original = getattr(build, _MARK, build)
+        original: Any = getattr(build, _MARK, build)
 
         def build_with_devices(platform_name: str, *args: Any, **kwargs: Any) -> Any:
             entries = original(platform_name, *args, **kwargs)
@@ -85,7 +86,7 @@ def install_directory(module: Any, known: Callable[[], Sequence[str]]) -> list[s
 
 
 def with_devices(entries: Sequence[Any], devices: Sequence[str]) -> list[Any]:
-    """Directory entries with one for each device: its name is its id, so that the list can be typed."""
+    """Directory entries, one for each device: its name is its id, so that it can be typed."""
     listed = [dict(entry) for entry in entries if isinstance(entry, dict) and entry.get("id")]
     for entry in listed:
         entry["name"] = entry["id"]
@@ -192,8 +193,8 @@ async def _send(
 class _Sent(dict[str, Any]):
     """A result whose `note` tells where the message really went.
 
-    A Hermes that parsed the address before the plugin was loaded took the home device for the target
-    and would say so; the message went to the device that was asked for.
+    A Hermes that parsed the address before the plugin was loaded took the home device for the
+    target and would say so; the message went to the device that was asked for.
     """
 
     def __init__(self, result: dict[str, Any], device: str) -> None:

@@ -71,7 +71,9 @@ class DoorClient:
         """Send an audio or media frame with `data`."""
         await self.send({"id": uuid4().hex, **frame, "data": base64.b64encode(data).decode()})
 
-    async def answer(self, prompt: Frame, option: str | None = None, text: str | None = None) -> None:
+    async def answer(
+        self, prompt: Frame, option: str | None = None, text: str | None = None
+    ) -> None:
         """Answer a card."""
         frame: Frame = {"t": "prompt", "prompt_id": prompt["id"]}
         if option is not None:

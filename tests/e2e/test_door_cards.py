@@ -29,7 +29,7 @@ def options(prompt: Frame) -> list[str]:
 
 @pytest.mark.parametrize("choice", ["once", "deny", "session"])
 async def test_an_approval_is_answered(hermes: HermesProcess, choice: str) -> None:
-    """The card shows the exact command; the choice reaches Hermes; the end comes before the text."""
+    """The card shows the exact command; the choice reaches Hermes; its end precedes the text."""
     async with device_on(hermes) as client:
         mark = await greeted(client)
         await client.text(f"approve echo {choice}-it")
@@ -155,7 +155,8 @@ async def test_a_question_is_answered(
         await client.text("clarify Which one?|red|blue")
         prompt = await client.prompt(since=mark, kind="clarify")
         assert prompt["text"] == "Which one?"
-        assert [o["label"] for o in prompt["options"]][:2] == ["red", "blue"]
+        labels = [o["label"].removesuffix(" (Recommended)") for o in prompt["options"]]
+        assert labels[:2] == ["red", "blue"]
         await client.answer(prompt, **answer)
         assert (await client.done(prompt))["option_id"] == applied
         await client.message(f"clarify: {heard}", since=mark)

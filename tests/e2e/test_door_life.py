@@ -132,9 +132,7 @@ async def test_a_weak_token_is_refused_on_a_public_address(
     new_hermes: Callable[..., HermesProcess],
 ) -> None:
     """Loopback alone may do with a short one."""
-    hermes = new_hermes(
-        door=False, mobile={"MOBILE_TOKEN": "short", "MOBILE_HOST": "0.0.0.0"}
-    )
+    hermes = new_hermes(door=False, mobile={"MOBILE_TOKEN": "short", "MOBILE_HOST": "0.0.0.0"})
     told = await state_of(hermes, "fatal")
     assert "16" in told["error_message"] and "short" not in told["error_message"]
 

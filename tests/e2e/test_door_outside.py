@@ -136,9 +136,7 @@ async def test_send_cuts_a_very_long_text(hermes: HermesProcess) -> None:
     report.write_text(text)
     async with device_on(hermes) as client:
         await listed(hermes, client.device)
-        sent = await run(
-            hermes, "send", "--to", f"mobile:{client.device}", "--file", str(report)
-        )
+        sent = await run(hermes, "send", "--to", f"mobile:{client.device}", "--file", str(report))
         assert sent.code == 0, sent.all
         await client.message("line 1499 of a report")
         assert "".join(client.texts().values()) == text
