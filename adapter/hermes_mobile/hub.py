@@ -66,11 +66,14 @@ ConnId = int
 
 # Connections that have not said hello; the oldest goes first (`CLOSE_TRY_LATER`).
 MAX_UNAUTHENTICATED = 256
-# Whole messages of one device that wait for the agent to take them.
-MAX_UNDER_WAY = 64
+# Whole messages of one device that wait for the agent to take them. One read of the socket may bring
+# everything an app has kept while it was away, before the agent gets its turn.
+MAX_UNDER_WAY = 1024
 MAX_UNDER_WAY_BYTES = 32 * 1024 * 1024
 # Device ids whose owner is remembered.
 MAX_OWNERS = 65_536
+# Devices of which is remembered that they left in the middle of something.
+MAX_UNSURE = 4096
 # What was written this many seconds before a connection ended may not have arrived.
 UNSURE_SECONDS = 60.0
 
@@ -210,6 +213,8 @@ class Hub:
         self.connections: dict[ConnId, Connection] = {}
         self.devices: dict[str, Device] = {}
         self._owners: OrderedDict[str, bytes] = OrderedDict()
+        # Devices that left and may show a state that is over.
+        self._unsure: OrderedDict[str, None] = OrderedDict()
         self._unauthenticated: OrderedDict[ConnId, float] = OrderedDict()
         self._failures = Failures()
         # When, and as what: an exception would keep its traceback and so the hello itself.
@@ -379,7 +384,11 @@ class Hub:
             old.device = None
             old.box = Outbox()
             self._detach(device, now)
-            self._drop(old.id, CLOSE_REPLACED, "replaced")
+            if not old.refused:  # else it closes already
+                self._drop(old.id, CLOSE_REPLACED, "replaced")
+        if info.id in self._unsure:
+            del self._unsure[info.id]
+            device.told = None
         device.info = info
         device.conn = connection
         connection.device = device
@@ -392,6 +401,9 @@ class Hub:
         forgot_state = device.box.connection_gone()
         if forgot_state or device.told != ("idle", False) or now - device.told_at < UNSURE_SECONDS:
             device.told = None
+            self._unsure[device.id] = None
+            if len(self._unsure) > MAX_UNSURE:
+                self._unsure.popitem(last=False)
 
     def _ready(self, connection: Connection, info: DeviceInfo, hello: Hello) -> bytes:
         capabilities = (
@@ -864,7 +876,7 @@ class Hub:
         if unseen is not None:
             device.box.discard(unseen)
         told = opened.other_told and option_id == OTHER and not expired
-        if opened.shown and not told:
+        if (opened.shown or opened.other_told) and not told:
             device.box.put(Kept(encode(outcome.frame(card_id))))
         self._forget(device)
 
