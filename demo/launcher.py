@@ -31,8 +31,9 @@ from demo.settings import ROOT, Settings
 START_SECONDS = 60.0
 """How long Hermes may take until it answers; it needs one to three seconds on a laptop."""
 LOGIN_SECONDS = 10.0
-PAGES = ROOT / "web" / "dist"
-"""The pages, where Node.js has built them."""
+# The pages, where Node.js has built them. Each door serves its own.
+CHAT_PAGE = ROOT / "adapter" / "hermes_mobile" / "pages" / "chat" / "index.html"
+WEB_PAGES = ROOT / "proxy" / "hermes_client_proxy" / "pages"
 MOBILE = "MOBILE_PORT"
 WATCH_SECONDS = 0.3
 # Whoever sits in front of the demo is the home device: Hermes would ask for one otherwise.
@@ -137,8 +138,8 @@ class Demo:
         port = self._settings.web_port or free_port()
         command = [str(Path(sys.prefix) / "bin" / "hermes-client-proxy"), "serve"]
         command += ["--host", "127.0.0.1", "--port", str(port)]
-        if PAGES.is_dir():
-            command += ["--pages", str(PAGES)]
+        if (WEB_PAGES / "index.html").is_file():
+            command += ["--pages", str(WEB_PAGES)]
         environment = {
             **self._settings.web,
             "MNOTE_WEB_HERMES_UPSTREAM_URL": f"http://127.0.0.1:{api_port}",
@@ -177,6 +178,9 @@ class Demo:
             f"  Token          {token or home.kept_secret(self.folder / 'token')}",
             f"  Terminal chat  {prefix}.venv/bin/hermes-mobile chat {address}",
         ]
+        if CHAT_PAGE.is_file():
+            page = address.replace("ws://", "http://").removesuffix("/ws")
+            lines.append(f"  Chat page      {page}/chat/")
         if web is not None:
             lines.append(f"  Browser door   {web[0]}")
             if web[1] is not None:

@@ -167,10 +167,13 @@ def starts(python: Path) -> bool:
     return subprocess.run([str(python), "-c", ""], capture_output=True).returncode == 0
 
 
+MADE = ("node_modules", "dist", "screenshots")
+
+
 def node_sources(folder: Path) -> Iterator[Path]:
     """What a package is built from, without what npm and the build put beside it."""
     for path, folders, files in os.walk(folder):
-        folders[:] = [f for f in folders if f not in ("node_modules", "dist") and f[0] != "."]
+        folders[:] = [f for f in folders if f not in MADE and f[0] != "."]
         yield from (Path(path) / name for name in files if not name.startswith("."))
 
 
