@@ -66,8 +66,8 @@ ConnId = int
 
 # Connections that have not said hello; the oldest goes first (`CLOSE_TRY_LATER`).
 MAX_UNAUTHENTICATED = 256
-# Whole messages of one device that wait for the agent to take them. One read of the socket may bring
-# everything an app has kept while it was away, before the agent gets its turn.
+# Whole messages of one device that wait for the agent to take them. One read of the socket may
+# bring everything an app has kept while it was away, before the agent gets its turn.
 MAX_UNDER_WAY = 1024
 MAX_UNDER_WAY_BYTES = 32 * 1024 * 1024
 # Device ids whose owner is remembered.
