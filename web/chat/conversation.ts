@@ -34,7 +34,11 @@ export interface Live {
   readonly typing: boolean;
   readonly avatar: AvatarState;
   readonly avatarUrl: string;
-  readonly limits: { readonly media: number; readonly text: number; readonly kinds?: readonly string[] };
+  readonly limits: {
+    readonly media: number;
+    readonly text: number;
+    readonly kinds?: readonly string[];
+  };
   /** Texts of the agent that grow right now. */
   readonly growing: ReadonlySet<string>;
 }

@@ -37,7 +37,10 @@ export class History {
     if (entries.length === 0) return;
     try {
       const transaction = (await this.#open()).transaction("entries", "readwrite");
-      await Promise.all([...entries.map((entry) => transaction.store.put(entry)), transaction.done]);
+      await Promise.all([
+        ...entries.map((entry) => transaction.store.put(entry)),
+        transaction.done,
+      ]);
     } catch (error) {
       this.#failed(error);
     }

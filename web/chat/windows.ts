@@ -19,8 +19,7 @@ type Signal =
   | { readonly kind: "left" };
 
 type Note<Content> =
-  | { readonly kind: "content"; readonly content: Content }
-  | (Signal & { readonly from: string });
+  { readonly kind: "content"; readonly content: Content } | (Signal & { readonly from: string });
 
 export interface WindowsParts<Content> {
   readonly channel: ChannelLike;

@@ -40,7 +40,10 @@ export function blocksOf(text: string): Block[] {
   const blocks: Block[] = [];
   for (const token of tokens) {
     if (token.type === "space" || token.type === "def") continue;
-    blocks.push({ key: `${token.type}\n${token.raw}\n${links}`, build: () => built(token, tokens) });
+    blocks.push({
+      key: `${token.type}\n${token.raw}\n${links}`,
+      build: () => built(token, tokens),
+    });
   }
   return blocks;
 }

@@ -1,6 +1,6 @@
 /** Builds every page into `dist/`: avatar, chat, panel, sample. Usage: `node scripts/build.mjs [page…]` */
 import { createHash } from "node:crypto";
-import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "vite";
@@ -42,6 +42,8 @@ const pages = {
   },
   async sample() {
     await build({ ...shared("sample"), build: output("sample") });
+    // Where somebody lands who has just signed in.
+    await copyFile(join(root, "sample/start.html"), join(dist, "index.html"));
   },
 };
 

@@ -9,7 +9,10 @@ const repository = dirname(web);
 /** Which distribution serves which pages. */
 const carriers = [
   { folder: join(repository, "adapter/hermes_mobile/pages"), pages: ["avatar", "chat"] },
-  { folder: join(repository, "proxy/hermes_client_proxy/pages"), pages: ["panel", "sample"] },
+  {
+    folder: join(repository, "proxy/hermes_client_proxy/pages"),
+    pages: ["panel", "sample", "index.html"],
+  },
 ];
 
 for (const { folder, pages } of carriers) {

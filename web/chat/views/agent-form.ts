@@ -85,9 +85,11 @@ export class AgentForm extends View {
           "text",
         )}
       </details>
-      ${this.problem === ""
-        ? nothing
-        : html`<p class="problem" role="alert">${icons.warning} <span>${this.problem}</span></p>`}
+      ${
+        this.problem === ""
+          ? nothing
+          : html`<p class="problem" role="alert">${icons.warning} <span>${this.problem}</span></p>`
+      }
       <div class="row end">
         <button type="submit" class="primary">
           ${agent === undefined ? words.connect : words.save}
@@ -122,14 +124,14 @@ export class AgentForm extends View {
         </button>
         <button
           type="button"
-          class="small plain"
+          class="small"
           @click=${() => this.find<HTMLInputElement>("input[type=file]")?.click()}
         >
           ${words.fromPicture}
         </button>
         <button
           type="button"
-          class="small plain"
+          class="small"
           aria-expanded=${this.pasting ? "true" : "false"}
           @click=${this.#togglePaste}
         >
@@ -137,28 +139,32 @@ export class AgentForm extends View {
         </button>
         <input type="file" accept="image/*" hidden tabindex="-1" @change=${this.#picture} />
       </div>
-      ${this.scanning
-        ? html`<div class="camera">
-            <video muted playsinline aria-label=${words.scanning}></video>
-            <p>${words.scanning}</p>
-            <button type="button" class="small" @click=${() => this.#camera?.abort()}>
-              ${words.cancel}
-            </button>
-          </div>`
-        : nothing}
-      ${this.pasting
-        ? html`<textarea
-            class="code"
-            rows="3"
-            aria-label=${words.pasteHint}
-            placeholder=${words.pasteHint}
-            spellcheck="false"
-            @input=${(event: Event) => {
-              const { value } = event.target as HTMLTextAreaElement;
-              if (value.trim() !== "") this.#take(value);
-            }}
-          ></textarea>`
-        : nothing}`;
+      ${
+        this.scanning
+          ? html`<div class="camera">
+              <video muted playsinline aria-label=${words.scanning}></video>
+              <p>${words.scanning}</p>
+              <button type="button" class="small" @click=${() => this.#camera?.abort()}>
+                ${words.cancel}
+              </button>
+            </div>`
+          : nothing
+      }
+      ${
+        this.pasting
+          ? html`<textarea
+              class="code"
+              rows="3"
+              aria-label=${words.pasteHint}
+              placeholder=${words.pasteHint}
+              spellcheck="false"
+              @input=${(event: Event) => {
+                const { value } = event.target as HTMLTextAreaElement;
+                if (value.trim() !== "") this.#take(value);
+              }}
+            ></textarea>`
+          : nothing
+      }`;
   }
 
   readonly #togglePaste = async (): Promise<void> => {
@@ -240,9 +246,13 @@ export class AgentForm extends View {
     this.problem = problem;
     const input = this.#input(name);
     input.setAttribute("aria-invalid", "true");
-    input.addEventListener("input", () => {
-      input.removeAttribute("aria-invalid");
-    }, { once: true });
+    input.addEventListener(
+      "input",
+      () => {
+        input.removeAttribute("aria-invalid");
+      },
+      { once: true },
+    );
     input.focus();
   }
 }

@@ -106,23 +106,33 @@ export class AppView extends View {
         ${this.wide ? html`<nav class="side" aria-label=${words.agents}>${this.#side()}</nav>` : nothing}
         <div class="main">
           <header class="top">
-            ${this.wide
-              ? nothing
-              : html`<button
-                  type="button"
-                  class="icon-only plain"
-                  aria-label=${words.menu}
-                  title=${words.menu}
-                  @click=${() => {
-                    this.#show("menu");
-                  }}
-                >
-                  ${icons.menu}
-                </button>`}
-            <hm-face .language=${this.language} .state=${live.avatar} .url=${live.avatarUrl}></hm-face>
+            ${
+              this.wide
+                ? nothing
+                : html`<button
+                    type="button"
+                    class="icon-only plain"
+                    aria-label=${words.menu}
+                    title=${words.menu}
+                    @click=${() => {
+                      this.#show("menu");
+                    }}
+                  >
+                    ${icons.menu}
+                  </button>`
+            }
+            <hm-face
+              .language=${this.language}
+              .state=${live.avatar}
+              .url=${live.avatarUrl}
+            ></hm-face>
             <div class="who">
               <h1>${agent.name}</h1>
-              <hm-line .language=${this.language} .line=${live.line} .avatar=${live.avatar}></hm-line>
+              <hm-line
+                .language=${this.language}
+                .line=${live.line}
+                .avatar=${live.avatar}
+              ></hm-line>
             </div>
           </header>
           <hm-line-banner
@@ -158,21 +168,23 @@ export class AppView extends View {
         </div>
         ${this.dropping ? html`<div class="drop" aria-hidden="true">${words.dropHere}</div>` : nothing}
       </div>
-      ${this.trouble === ""
-        ? nothing
-        : html`<div class="toast" role="alert">
-            <span>${this.trouble}</span>
-            <button
-              type="button"
-              class="quiet"
-              aria-label=${words.dismiss}
-              @click=${() => {
-                this.trouble = "";
-              }}
-            >
-              ${icons.close}
-            </button>
-          </div>`}
+      ${
+        this.trouble === ""
+          ? nothing
+          : html`<div class="toast" role="alert">
+              <span>${this.trouble}</span>
+              <button
+                type="button"
+                class="quiet"
+                aria-label=${words.dismiss}
+                @click=${() => {
+                  this.trouble = "";
+                }}
+              >
+                ${icons.close}
+              </button>
+            </div>`
+      }
       <p class="hidden" aria-live="polite">${this.#spoken}</p>
       ${this.#sheet()}
     `;
@@ -230,10 +242,22 @@ export class AppView extends View {
       </button>
       <div class="spacer"></div>
       <div class="tasks">
-        <button type="button" class="wide plain" @click=${() => { this.#show("edit"); }}>
+        <button
+          type="button"
+          class="wide plain"
+          @click=${() => {
+            this.#show("edit");
+          }}
+        >
           ${icons.edit} ${words.editAgent}
         </button>
-        <button type="button" class="wide plain" @click=${() => { this.#show("clear"); }}>
+        <button
+          type="button"
+          class="wide plain"
+          @click=${() => {
+            this.#show("clear");
+          }}
+        >
           ${icons.trash} ${words.clear}
         </button>
       </div>
@@ -309,24 +333,26 @@ export class AppView extends View {
           if (event.target === event.currentTarget) this.#close();
         }}
       >
-        ${sheet === undefined
-          ? nothing
-          : html`<div class="sheet-body">
-              <header>
-                <h2 id="sheet-title">${titles[sheet]}</h2>
-                <button
-                  type="button"
-                  class="icon-only plain"
-                  aria-label=${words.close}
-                  @click=${() => {
-                    this.#close();
-                  }}
-                >
-                  ${icons.close}
-                </button>
-              </header>
-              ${this.#sheetContent(sheet)}
-            </div>`}
+        ${
+          sheet === undefined
+            ? nothing
+            : html`<div class="sheet-body">
+                <header>
+                  <h2 id="sheet-title">${titles[sheet]}</h2>
+                  <button
+                    type="button"
+                    class="icon-only plain"
+                    aria-label=${words.close}
+                    @click=${() => {
+                      this.#close();
+                    }}
+                  >
+                    ${icons.close}
+                  </button>
+                </header>
+                ${this.#sheetContent(sheet)}
+              </div>`
+        }
       </dialog>
       <dialog
         class="picture-sheet"
@@ -338,12 +364,14 @@ export class AppView extends View {
           (event.currentTarget as HTMLDialogElement).close();
         }}
       >
-        ${this.picture === undefined
-          ? nothing
-          : html`<button type="button" class="icon-only" aria-label=${words.close}>
-                ${icons.close}
-              </button>
-              <img src=${this.picture.address} alt=${this.picture.label} />`}
+        ${
+          this.picture === undefined
+            ? nothing
+            : html`<button type="button" class="icon-only" aria-label=${words.close}>
+                  ${icons.close}
+                </button>
+                <img src=${this.picture.address} alt=${this.picture.label} />`
+        }
       </dialog>`;
   }
 

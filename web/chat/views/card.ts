@@ -1,5 +1,11 @@
 /** A question of the agent: what is asked exactly, how long there is, what was answered. */
-import { html, nothing, type PropertyDeclarations, type PropertyValues, type TemplateResult } from "lit";
+import {
+  html,
+  nothing,
+  type PropertyDeclarations,
+  type PropertyValues,
+  type TemplateResult,
+} from "lit";
 import { MarkdownView, copyText } from "../../markdown/view.ts";
 import type { Conversation } from "../conversation.ts";
 import type { Asked } from "../entries.ts";
@@ -64,7 +70,12 @@ export class CardView extends View {
     const known = words.cardKind[card.kind];
     const title = known ?? card.text;
     // The door's own heading of an approval says the same in English.
-    const text = card.kind === "exec_approval" && known !== undefined ? "" : known === undefined ? "" : card.text;
+    const text =
+      card.kind === "exec_approval" && known !== undefined
+        ? ""
+        : known === undefined
+          ? ""
+          : card.text;
     return html`<section
       class="card ${card.kind} ${over ? "over" : "open"}"
       aria-labelledby="title-${card.id}"
@@ -74,11 +85,13 @@ export class CardView extends View {
           >${card.kind === "exec_approval" ? icons.terminal : icons.question}</span
         >
         <h2 id="title-${card.id}">${title}</h2>
-        ${over
-          ? nothing
-          : html`<span class="time ${left < 30_000 ? "soon" : ""}" role="timer"
-              >${icons.clock}${words.timeLeft(minutes(left))}</span
-            >`}
+        ${
+          over
+            ? nothing
+            : html`<span class="time ${left < 30_000 ? "soon" : ""}" role="timer"
+                >${icons.clock}${words.timeLeft(minutes(left))}</span
+              >`
+        }
       </header>
       ${text === "" ? nothing : html`<div class="markdown"></div>`}
       ${card.command === undefined ? nothing : this.#command(card.command)}
@@ -122,39 +135,43 @@ export class CardView extends View {
           (option) =>
             html`<button
               type="button"
-              class="choice ${option.style === "primary" || option.style === "danger"
-                ? option.style
-                : ""}"
+              class="choice ${
+                option.style === "primary" || option.style === "danger" ? option.style : ""
+              }"
               @click=${() => this.conversation.answer(entry, option.id, undefined)}
             >
               ${this.#label(option.id, option.label)}
             </button>`,
         )}
-        ${free && !open
-          ? html`<button
-              type="button"
-              class="choice"
-              @click=${() => {
-                this.writing = true;
-              }}
-            >
-              ${words.option["clarify other"]}
-            </button>`
-          : nothing}
+        ${
+          free && !open
+            ? html`<button
+                type="button"
+                class="choice"
+                @click=${() => {
+                  this.writing = true;
+                }}
+              >
+                ${words.option["clarify other"]}
+              </button>`
+            : nothing
+        }
       </div>
-      ${open
-        ? html`<form class="own" @submit=${this.#answerOwn}>
-            <textarea
-              rows="2"
-              maxlength="12000"
-              required
-              aria-label=${words.yourAnswer}
-              placeholder=${words.yourAnswer}
-              @keydown=${this.#keyed}
-            ></textarea>
-            <button type="submit" class="choice primary">${words.answer}</button>
-          </form>`
-        : nothing}`;
+      ${
+        open
+          ? html`<form class="own" @submit=${this.#answerOwn}>
+              <textarea
+                rows="2"
+                maxlength="12000"
+                required
+                aria-label=${words.yourAnswer}
+                placeholder=${words.yourAnswer}
+                @keydown=${this.#keyed}
+              ></textarea>
+              <button type="submit" class="choice primary">${words.answer}</button>
+            </form>`
+          : nothing
+      }`;
   }
 
   #outcome(left: number): TemplateResult {

@@ -30,7 +30,11 @@ export class ComposerView extends View {
     now: { state: true },
   };
   declare conversation: Conversation;
-  declare limits: { readonly media: number; readonly text: number; readonly kinds?: readonly string[] };
+  declare limits: {
+    readonly media: number;
+    readonly text: number;
+    readonly kinds?: readonly string[];
+  };
   declare text: string;
   declare files: readonly Attached[];
   declare problem: string;
@@ -88,9 +92,11 @@ export class ComposerView extends View {
 
   protected override render(): unknown {
     return html`
-      ${this.problem === ""
-        ? nothing
-        : html`<p class="problem" role="alert">${icons.warning} <span>${this.problem}</span></p>`}
+      ${
+        this.problem === ""
+          ? nothing
+          : html`<p class="problem" role="alert">${icons.warning} <span>${this.problem}</span></p>`
+      }
       ${this.files.length === 0 ? nothing : this.#tray()}
       ${this.recording === undefined ? this.#writing() : this.#speaking(this.recording)}
     `;
@@ -130,13 +136,7 @@ export class ComposerView extends View {
     const tooLong = length > this.limits.text;
     const empty = this.text.trim() === "" && this.files.length === 0;
     return html`<form class="write" @submit=${this.#submit}>
-      <input
-        type="file"
-        multiple
-        hidden
-        tabindex="-1"
-        @change=${this.#chosen}
-      />
+      <input type="file" multiple hidden tabindex="-1" @change=${this.#chosen} />
       <button
         type="button"
         class="icon-only plain"
@@ -157,31 +157,35 @@ export class ComposerView extends View {
           @keydown=${this.#keyed}
           @paste=${this.#pasted}
         ></textarea>
-        ${length > this.limits.text * COUNT_FROM
-          ? html`<span class="count ${tooLong ? "over" : ""}" role="status"
-              >${words.tooLong(length, this.limits.text)}</span
-            >`
-          : nothing}
+        ${
+          length > this.limits.text * COUNT_FROM
+            ? html`<span class="count ${tooLong ? "over" : ""}" role="status"
+                >${words.tooLong(length, this.limits.text)}</span
+              >`
+            : nothing
+        }
       </div>
-      ${empty && !this.converting
-        ? html`<button
-            type="button"
-            class="icon-only primary"
-            aria-label=${words.record}
-            title=${words.record}
-            @click=${this.#record}
-          >
-            ${icons.microphone}
-          </button>`
-        : html`<button
-            type="submit"
-            class="icon-only primary"
-            aria-label=${this.converting ? words.converting : words.send}
-            title=${words.send}
-            ?disabled=${tooLong || this.converting}
-          >
-            ${this.converting ? html`<span class="spinner"></span>` : icons.send}
-          </button>`}
+      ${
+        empty && !this.converting
+          ? html`<button
+              type="button"
+              class="icon-only primary"
+              aria-label=${words.record}
+              title=${words.record}
+              @click=${this.#record}
+            >
+              ${icons.microphone}
+            </button>`
+          : html`<button
+              type="submit"
+              class="icon-only primary"
+              aria-label=${this.converting ? words.converting : words.send}
+              title=${words.send}
+              ?disabled=${tooLong || this.converting}
+            >
+              ${this.converting ? html`<span class="spinner"></span>` : icons.send}
+            </button>`
+      }
     </form>`;
   }
 
@@ -239,7 +243,8 @@ export class ComposerView extends View {
 
   readonly #keyed = (event: KeyboardEvent): void => {
     // An Enter that ends a Chinese word is no order to send; on a phone Enter is a new line.
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229)
+      return;
     const phone = matchMedia("(pointer: coarse)").matches && !matchMedia("(pointer: fine)").matches;
     if (phone && !event.ctrlKey) return;
     event.preventDefault();
@@ -344,7 +349,10 @@ export class ComposerView extends View {
       this.conversation.sendVoice(await recording.finish());
       this.dispatchEvent(new CustomEvent("sent"));
     } catch (error) {
-      this.problem = error instanceof HermesError ? this.#told(error) : (this.words.failure["unsupported_format"] ?? "");
+      this.problem =
+        error instanceof HermesError
+          ? this.#told(error)
+          : (this.words.failure["unsupported_format"] ?? "");
     } finally {
       this.converting = false;
     }
@@ -354,7 +362,9 @@ export class ComposerView extends View {
 
   #told(error: unknown): string {
     const code = error instanceof HermesError ? error.code : "";
-    return this.words.failure[code] ?? (error instanceof Error ? error.message : this.words.unknownError);
+    return (
+      this.words.failure[code] ?? (error instanceof Error ? error.message : this.words.unknownError)
+    );
   }
 }
 

@@ -1,5 +1,11 @@
 /** One entry of the conversation. */
-import { html, nothing, type PropertyDeclarations, type PropertyValues, type TemplateResult } from "lit";
+import {
+  html,
+  nothing,
+  type PropertyDeclarations,
+  type PropertyValues,
+  type TemplateResult,
+} from "lit";
 import { MarkdownView, copyText } from "../../markdown/view.ts";
 import type { Conversation } from "../conversation.ts";
 import type { Entry, Mine, Said } from "../entries.ts";
@@ -53,7 +59,9 @@ export class EntryView extends View {
           ${this.#foot()}
         </article>`;
       case "missed":
-        return html`<p class="missed">${icons.warning} ${this.words.mediaFailed(entry.filename)}</p>`;
+        return html`<p class="missed">
+          ${icons.warning} ${this.words.mediaFailed(entry.filename)}
+        </p>`;
       case "asked":
         return html`<hm-card
           .language=${this.language}
@@ -71,9 +79,11 @@ export class EntryView extends View {
       aria-busy=${this.growing ? "true" : "false"}
     >
       <div class="markdown ${this.growing ? "growing" : ""}"></div>
-      ${entry.final && !entry.complete
-        ? html`<p class="missed">${icons.warning} ${words.incomplete}</p>`
-        : nothing}
+      ${
+        entry.final && !entry.complete
+          ? html`<p class="missed">${icons.warning} ${words.incomplete}</p>`
+          : nothing
+      }
       ${this.growing ? nothing : this.#foot(entry)}
     </article>`;
   }
@@ -84,17 +94,19 @@ export class EntryView extends View {
       <time datetime=${new Date(this.entry.at).toISOString()}
         >${clock(this.entry.at, this.language)}</time
       >
-      ${entry === undefined
-        ? nothing
-        : html`<button
-            type="button"
-            class="quiet"
-            aria-label=${this.copied ? words.copied : words.copyMessage}
-            title=${words.copyMessage}
-            @click=${() => void this.#copy(entry.text)}
-          >
-            ${this.copied ? icons.check : icons.copy}
-          </button>`}
+      ${
+        entry === undefined
+          ? nothing
+          : html`<button
+              type="button"
+              class="quiet"
+              aria-label=${this.copied ? words.copied : words.copyMessage}
+              title=${words.copyMessage}
+              @click=${() => void this.#copy(entry.text)}
+            >
+              ${this.copied ? icons.check : icons.copy}
+            </button>`
+      }
     </footer>`;
   }
 
@@ -107,59 +119,65 @@ export class EntryView extends View {
     const moving = waiting && entry.kind !== "text";
     const sent = this.uploaded ?? 0;
     return html`<article aria-label=${words.you}>
-      ${entry.file === undefined
-        ? html`<p class="text">${entry.text}</p>`
-        : html`<hm-media
-              .language=${this.language}
-              .file=${{
-                kind: entry.kind === "voice" ? "voice" : (entry.file.mime.split("/")[0] ?? ""),
-                mime: entry.file.mime,
-                filename: entry.file.filename,
-                size: entry.file.size,
-                blob: entry.blob,
-                caption: "",
-                own: true,
-              }}
-            ></hm-media>
-            ${entry.text === "" ? nothing : html`<p class="text">${entry.text}</p>`}`}
-      ${moving
-        ? html`<div class="upload">
-            <progress
-              max=${size}
-              value=${Math.min(sent, size)}
-              aria-label=${words.state["sending"] ?? ""}
-            ></progress>
-            <span
-              >${words.progress(bytes(sent, this.language), bytes(size, this.language))}</span
-            >
-            <button type="button" class="link" @click=${this.#discard}>${words.cancel}</button>
-          </div>`
-        : nothing}
-      ${failed
-        ? html`<div class="failed" role="group">
-            <p>
-              ${icons.warning}
-              <strong>${words.state["failed"]}.</strong>
-              ${words.failure[entry.failure?.code ?? ""] ?? entry.failure?.message ?? ""}
-            </p>
-            <div class="row">
-              <button type="button" class="small" @click=${() => this.conversation.retry(entry)}>
-                ${words.sendAgain}
-              </button>
-              <button type="button" class="small plain" @click=${this.#discard}>
-                ${words.remove}
-              </button>
-            </div>
-          </div>`
-        : nothing}
+      ${
+        entry.file === undefined
+          ? html`<p class="text">${entry.text}</p>`
+          : html`<hm-media
+                .language=${this.language}
+                .file=${{
+                  kind: entry.kind === "voice" ? "voice" : (entry.file.mime.split("/")[0] ?? ""),
+                  mime: entry.file.mime,
+                  filename: entry.file.filename,
+                  size: entry.file.size,
+                  blob: entry.blob,
+                  caption: "",
+                  own: true,
+                }}
+              ></hm-media>
+              ${entry.text === "" ? nothing : html`<p class="text">${entry.text}</p>`}`
+      }
+      ${
+        moving
+          ? html`<div class="upload">
+              <progress
+                max=${size}
+                value=${Math.min(sent, size)}
+                aria-label=${words.state["sending"] ?? ""}
+              ></progress>
+              <span>${words.progress(bytes(sent, this.language), bytes(size, this.language))}</span>
+              <button type="button" class="link" @click=${this.#discard}>${words.cancel}</button>
+            </div>`
+          : nothing
+      }
+      ${
+        failed
+          ? html`<div class="failed" role="group">
+              <p>
+                ${icons.warning}
+                <strong>${words.state["failed"]}.</strong>
+                ${words.failure[entry.failure?.code ?? ""] ?? entry.failure?.message ?? ""}
+              </p>
+              <div class="row">
+                <button type="button" class="small" @click=${() => this.conversation.retry(entry)}>
+                  ${words.sendAgain}
+                </button>
+                <button type="button" class="small plain" @click=${this.#discard}>
+                  ${words.remove}
+                </button>
+              </div>
+            </div>`
+          : nothing
+      }
       <footer>
         <time datetime=${new Date(entry.at).toISOString()}>${clock(entry.at, this.language)}</time>
-        ${failed
-          ? nothing
-          : html`<span class="state" title=${words.state[state] ?? ""}>
-              ${waiting ? icons.clock : state === "sent" ? icons.check : icons.checks}
-              <span class=${waiting ? "" : "hidden"}>${words.state[state]}</span>
-            </span>`}
+        ${
+          failed
+            ? nothing
+            : html`<span class="state" title=${words.state[state] ?? ""}>
+                ${waiting ? icons.clock : state === "sent" ? icons.check : icons.checks}
+                <span class=${waiting ? "" : "hidden"}>${words.state[state]}</span>
+              </span>`
+        }
       </footer>
     </article>`;
   }

@@ -49,18 +49,20 @@ export class FaceView extends View {
           <ellipse class="mouth" cx="24" cy="31" rx="4" ry="2.6" />
         </g>
       </svg>
-      ${page === ""
-        ? nothing
-        : html`<iframe
-            src=${page}
-            title=${this.words.avatar[this.state] ?? this.state}
-            tabindex="-1"
-            aria-hidden="true"
-            sandbox="allow-scripts"
-            referrerpolicy="no-referrer"
-            ?hidden=${!this.loaded}
-            @load=${this.#nowLoaded}
-          ></iframe>`}
+      ${
+        page === ""
+          ? nothing
+          : html`<iframe
+              src=${page}
+              title=${this.words.avatar[this.state] ?? this.state}
+              tabindex="-1"
+              aria-hidden="true"
+              sandbox="allow-scripts"
+              referrerpolicy="no-referrer"
+              ?hidden=${!this.loaded}
+              @load=${this.#nowLoaded}
+            ></iframe>`
+      }
     `;
   }
 

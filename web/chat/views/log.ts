@@ -10,8 +10,11 @@ import { View } from "./view.ts";
 
 /** Closer to the end than this many pixels counts as being there. */
 const NEAR = 80;
+/** A scroll so soon after a wheel, a touch or a key is the person's, in milliseconds. */
+const BY_HAND = 600;
 /** Entries shown at first, and more each time the person reaches the top. */
 const PAGE = 150;
+const HAND = ["wheel", "touchmove", "pointerdown", "keydown"] as const;
 
 export class LogView extends View {
   static override properties: PropertyDeclarations = {
@@ -34,6 +37,7 @@ export class LogView extends View {
   declare shownCount: number;
   #observer: ResizeObserver | undefined;
   #watched: Element | undefined;
+  #handled = Number.NEGATIVE_INFINITY;
 
   constructor() {
     super();
@@ -41,8 +45,14 @@ export class LogView extends View {
     this.shownCount = PAGE;
   }
 
+  override connectedCallback(): void {
+    super.connectedCallback();
+    for (const type of HAND) window.addEventListener(type, this.#byHand, { passive: true });
+  }
+
   override disconnectedCallback(): void {
     super.disconnectedCallback();
+    for (const type of HAND) window.removeEventListener(type, this.#byHand);
     this.#observer?.disconnect();
     this.#watched = undefined;
   }
@@ -73,24 +83,33 @@ export class LogView extends View {
     const { words, conversation } = this;
     const empty = conversation.loaded && this.entries.length === 0;
     return html`
-      <div class="scroll" tabindex="0" role="log" aria-live="off" aria-label=${words.conversation} @scroll=${this.#scrolled}>
+      <div
+        class="scroll"
+        tabindex="0"
+        role="log"
+        aria-live="off"
+        aria-label=${words.conversation}
+        @scroll=${this.#scrolled}
+      >
         <div class="inner">
           ${empty ? this.#empty() : this.#list()} ${this.#coming()} ${this.#working()}
         </div>
       </div>
-      ${this.away
-        ? html`<button
-            type="button"
-            class="latest icon-only"
-            aria-label=${words.latest}
-            title=${words.latest}
-            @click=${() => {
-              this.toLatest();
-            }}
-          >
-            ${icons.down}
-          </button>`
-        : nothing}
+      ${
+        this.away
+          ? html`<button
+              type="button"
+              class="latest icon-only"
+              aria-label=${words.latest}
+              title=${words.latest}
+              @click=${() => {
+                this.toLatest();
+              }}
+            >
+              ${icons.down}
+            </button>`
+          : nothing
+      }
     `;
   }
 
@@ -104,8 +123,7 @@ export class LogView extends View {
           (starter) =>
             html`<button
               type="button"
-              @click=${() =>
-                this.dispatchEvent(new CustomEvent("starter", { detail: starter }))}
+              @click=${() => this.dispatchEvent(new CustomEvent("starter", { detail: starter }))}
             >
               ${starter}
             </button>`,
@@ -126,17 +144,21 @@ export class LogView extends View {
         const today = dayKey(entry.at);
         const first = today !== last;
         last = today;
-        return html`${first
-            ? html`<p class="day"><span>${day(entry.at, now, this.language, this.words)}</span></p>`
-            : nothing}<hm-entry
+        return html`${
+            first
+              ? html`<p class="day">
+                  <span>${day(entry.at, now, this.language, this.words)}</span>
+                </p>`
+              : nothing
+          }<hm-entry
             .language=${this.language}
             .entry=${entry}
             .conversation=${this.conversation}
             .online=${online}
             .growing=${entry.type === "said" && this.live.growing.has(entry.id)}
-            .uploaded=${entry.type === "mine"
-              ? this.conversation.progressOf(entry.id)?.done
-              : undefined}
+            .uploaded=${
+              entry.type === "mine" ? this.conversation.progressOf(entry.id)?.done : undefined
+            }
           ></hm-entry>`;
       },
     )}`;
@@ -147,7 +169,11 @@ export class LogView extends View {
       ({ id, filename, done, size }) =>
         html`<div class="arriving" data-id=${id}>
           <span>${this.words.receiving(filename)}</span>
-          <progress max=${size} value=${done} aria-label=${this.words.receiving(filename)}></progress>
+          <progress
+            max=${size}
+            value=${done}
+            aria-label=${this.words.receiving(filename)}
+          ></progress>
           <span
             >${this.words.progress(bytes(done, this.language), bytes(size, this.language))}</span
           >
@@ -170,10 +196,19 @@ export class LogView extends View {
     if (scroll !== undefined && !this.away) scroll.scrollTop = scroll.scrollHeight;
   }
 
+  readonly #byHand = (event: Event): void => {
+    // Keys in a field write, and a click on a button sends: neither scrolls.
+    const target = event.target instanceof Element ? event.target : undefined;
+    if (target === undefined || target.closest("textarea, input, button, dialog") !== null) return;
+    this.#handled = performance.now();
+  };
+
   readonly #scrolled = (event: Event): void => {
     const scroll = event.currentTarget as HTMLElement;
     const left = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight;
-    this.away = left > NEAR;
+    // Only the person scrolls away; what merely grew below the view is followed.
+    if (left <= NEAR) this.away = false;
+    else if (performance.now() - this.#handled < BY_HAND) this.away = true;
     if (scroll.scrollTop < NEAR && this.shownCount < this.entries.length && this.away) {
       const before = scroll.scrollHeight;
       this.shownCount += PAGE;

@@ -1,5 +1,11 @@
 /** A picture, film, sound or document, shown in its place. */
-import { html, nothing, type PropertyDeclarations, type PropertyValues, type TemplateResult } from "lit";
+import {
+  html,
+  nothing,
+  type PropertyDeclarations,
+  type PropertyValues,
+  type TemplateResult,
+} from "lit";
 import { bytes } from "../format.ts";
 import { icons } from "./icons.ts";
 import { View } from "./view.ts";
@@ -48,11 +54,13 @@ export class MediaView extends View {
   protected override render(): unknown {
     const { file } = this;
     const address = this.#source();
-    return html`<figure class="media ${file.kind}">
+    return html`<figure class="media">
       ${address === undefined ? this.#elsewhere() : this.#content(address)}
-      ${file.caption === undefined || file.caption === ""
-        ? nothing
-        : html`<figcaption>${file.caption}</figcaption>`}
+      ${
+        file.caption === undefined || file.caption === ""
+          ? nothing
+          : html`<figcaption>${file.caption}</figcaption>`
+      }
     </figure>`;
   }
 
@@ -82,7 +90,10 @@ export class MediaView extends View {
     const type = file.mime.split(";")[0]?.trim().toLowerCase() ?? "";
     const film = type.startsWith("video/");
     if (address === "" || this.broken) return this.#document(address);
-    if (PICTURE.test(type) || (file.url !== undefined && /^(?:image|animation)$/.test(file.kind) && !film)) {
+    if (
+      PICTURE.test(type) ||
+      (file.url !== undefined && /^(?:image|animation)$/.test(file.kind) && !film)
+    ) {
       const label = file.caption || file.filename || words.kind["image"] || "";
       return html`<button
         type="button"
@@ -126,7 +137,7 @@ export class MediaView extends View {
   #document(address: string): TemplateResult {
     const { file, words } = this;
     const name = file.filename || words.kind[file.kind] || words.kind["document"] || "";
-    return html`<div class="document">
+    return html`<div class="paper">
       <span class="badge">${icons.file}</span>
       <span class="about">
         <span class="name">${name}</span>
@@ -135,25 +146,27 @@ export class MediaView extends View {
           ${this.broken ? html`<span>${words.notPlayable}</span>` : nothing}
         </span>
       </span>
-      ${address === ""
-        ? nothing
-        : html`<a
-            class="button icon-only"
-            href=${address}
-            download=${file.filename || "file"}
-            target="_blank"
-            rel="noopener noreferrer"
-            aria-label="${words.download}: ${name}"
-            title=${words.download}
-            >${icons.download}</a
-          >`}
+      ${
+        address === ""
+          ? nothing
+          : html`<a
+              class="button icon-only"
+              href=${address}
+              download=${file.filename || "file"}
+              target="_blank"
+              rel="noopener noreferrer"
+              aria-label="${words.download}: ${name}"
+              title=${words.download}
+              >${icons.download}</a
+            >`
+      }
     </div>`;
   }
 
   #elsewhere(): TemplateResult {
     const { file, words } = this;
     const name = file.filename || words.kind[file.kind] || "";
-    return html`<div class="document">
+    return html`<div class="paper">
       <span class="badge">${icons.file}</span>
       <span class="about">
         <span class="name">${name}</span>

@@ -21,7 +21,8 @@ export const en = {
     forbidden:
       "This device is not allowed here, or its name belongs to another token. Check the device id and the token.",
     replaced: "The same device has connected somewhere else.",
-    unsupported_version: "The agent speaks a newer protocol than this app. Reload to update the app.",
+    unsupported_version:
+      "The agent speaks a newer protocol than this app. Reload to update the app.",
     hello_refused: "The agent refused to talk with this app. Reload to update the app.",
     bad_url: "This address is no agent's address. It looks like wss://agent.example.com/ws.",
     no_token: "There is no token. Enter the one the owner gave you.",
@@ -53,7 +54,10 @@ export const en = {
   yesterday: "Yesterday",
 
   // avatar
-  avatar: { idle: "at rest", thinking: "thinking", speaking: "answering" } as Record<string, string>,
+  avatar: { idle: "at rest", thinking: "thinking", speaking: "answering" } as Record<
+    string,
+    string
+  >,
 
   // what I sent
   state: {
@@ -151,7 +155,8 @@ export const en = {
   discardRecording: "Discard the recording",
   recordingLeft: (time: string) => `${time} left`,
   converting: "Converting…",
-  noMicrophone: "The microphone is not available. Allow it in the browser's settings for this page.",
+  noMicrophone:
+    "The microphone is not available. Allow it in the browser's settings for this page.",
   insecureMicrophone: "Browsers give the microphone to https pages only.",
   dropHere: "Drop files to attach them",
   attached: "Attached files",
@@ -174,7 +179,8 @@ export const en = {
   hideToken: "Hide",
   more: "More",
   deviceId: "Device id",
-  deviceIdHint: "The name of this browser for the agent. Change it only if your token is bound to one.",
+  deviceIdHint:
+    "The name of this browser for the agent. Change it only if your token is bound to one.",
   userName: "Your name",
   userNameHint: "How the agent shall call you",
   save: "Save",
@@ -192,9 +198,11 @@ export const en = {
   theme: "Colours",
   themes: { auto: "Like the device", light: "Light", dark: "Dark" } as Record<string, string>,
   clear: "Clear this conversation",
-  clearSure: "All messages with this agent disappear from this browser. The agent keeps its own memory.",
+  clearSure:
+    "All messages with this agent disappear from this browser. The agent keeps its own memory.",
   removeAgent: "Remove this agent",
-  removeSure: "The address, the token and all messages with this agent disappear from this browser.",
+  removeSure:
+    "The address, the token and all messages with this agent disappear from this browser.",
   welcomeTitle: "Connect to your agent",
   welcomeText:
     "Enter the address and the token of your Hermes agent, or scan the code its owner shows you.",

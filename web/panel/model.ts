@@ -1,0 +1,404 @@
+/** What the panel knows and does, without knowing how it is shown. */
+import {
+  HermesPanelClient,
+  PanelError,
+  RUN_END_EVENTS,
+  type ApprovalChoice,
+  type Model,
+  type SessionSummary,
+} from "@hermes-mobile/client";
+import { RunMark, type RunningRun } from "./resume.ts";
+import {
+  applied,
+  approvalChanged,
+  isOver,
+  turnsOf,
+  type Problem,
+  type Turn,
+} from "./transcript.ts";
+
+export interface Context {
+  readonly pageContext?: Readonly<Record<string, unknown>> | null;
+  readonly selectedBlockId?: string | null;
+  readonly selectedText?: string | null;
+}
+
+export interface PanelModelParts {
+  readonly documentId: string;
+  readonly workspaceId: string;
+  readonly changed: () => void;
+  readonly told: (event: "hermes-run-started" | "hermes-run-ended", detail: unknown) => void;
+  readonly client?: HermesPanelClient;
+}
+
+const SESSIONS_SHOWN = 30;
+const TITLE_LENGTH = 60;
+
+export class PanelModel {
+  readonly #parts: PanelModelParts;
+  readonly #client: HermesPanelClient;
+  readonly #mark: RunMark;
+  readonly #gone = new AbortController();
+  #watching: AbortController | undefined;
+  #run: { readonly runId: string; readonly sessionId: string } | undefined;
+  #unwatch: (() => void) | undefined;
+
+  sessions: readonly SessionSummary[] = [];
+  models: readonly Model[] = [];
+  defaultModel: string | null = null;
+  model = "";
+  sessionId: string | undefined;
+  turns: readonly Turn[] = [];
+  /** The stream is broken and is being opened again. */
+  lost = false;
+  loading = true;
+  /** What went wrong outside of a turn. */
+  problem: Problem | undefined;
+
+  constructor(parts: PanelModelParts) {
+    this.#parts = parts;
+    this.#client =
+      parts.client ??
+      new HermesPanelClient({
+        documentId: parts.documentId,
+        workspaceId: parts.workspaceId,
+      });
+    this.#mark = new RunMark(parts.workspaceId, parts.documentId);
+  }
+
+  get busy(): boolean {
+    const turn = this.turns.at(-1);
+    return turn !== undefined && !isOver(turn);
+  }
+
+  get stopping(): boolean {
+    return this.turns.at(-1)?.state === "stopping";
+  }
+
+  /** Loads the document's newest session, or the run that is under way. */
+  async start(): Promise<void> {
+    this.#unwatch ??= this.#mark.watch((run) => {
+      if (!this.busy && (this.sessionId === undefined || this.sessionId === run.sessionId)) {
+        void this.#adopt(run);
+      }
+    });
+    this.loading = true;
+    this.problem = undefined;
+    this.#parts.changed();
+    const signal = this.#gone.signal;
+    try {
+      const [list] = await Promise.all([
+        this.#client.listSessions({ limit: SESSIONS_SHOWN, signal }),
+        this.#loadModels(),
+      ]);
+      this.sessions = list.sessions;
+      const running = this.#mark.read();
+      if (running !== undefined) await this.#adopt(running);
+      else if (this.sessionId === undefined && list.sessions[0] !== undefined) {
+        await this.#load(list.sessions[0].sessionId);
+      }
+    } catch (error) {
+      this.#trouble(error);
+    } finally {
+      this.loading = false;
+      this.#parts.changed();
+    }
+  }
+
+  /** Ends watching; the run goes on. */
+  stop(): void {
+    this.#unwatch?.();
+    this.#unwatch = undefined;
+    this.#gone.abort();
+    this.#watching?.abort();
+  }
+
+  /** A session that Hermes does not know yet: it is made with the first message. */
+  newSession(): void {
+    this.#leaveRun();
+    this.sessionId = undefined;
+    this.turns = [];
+    this.problem = undefined;
+    this.#parts.changed();
+  }
+
+  async openSession(sessionId: string): Promise<void> {
+    this.#leaveRun();
+    this.problem = undefined;
+    this.loading = true;
+    this.turns = [];
+    this.sessionId = sessionId;
+    this.#parts.changed();
+    try {
+      const running = this.#mark.read();
+      if (running?.sessionId === sessionId) await this.#adopt(running);
+      else await this.#load(sessionId);
+    } catch (error) {
+      this.#trouble(error);
+    } finally {
+      this.loading = false;
+      this.#parts.changed();
+    }
+  }
+
+  async refreshSessions(): Promise<void> {
+    try {
+      const list = await this.#client.listSessions({
+        limit: SESSIONS_SHOWN,
+        signal: this.#gone.signal,
+      });
+      this.sessions = list.sessions;
+      this.#parts.changed();
+    } catch {
+      // The list as it was is still of use; whatever is asked next tells the trouble.
+    }
+  }
+
+  /** Asks Hermes. The page's context goes beside the words, never into them. */
+  async send(asked: string, context: Context): Promise<void> {
+    if (this.busy) return;
+    const selection = context.selectedText ?? "";
+    let turn: Turn = {
+      key: `asked:${Date.now()}`,
+      asked,
+      ...(selection === "" ? {} : { selection }),
+      parts: [],
+      state: "starting",
+    };
+    this.problem = undefined;
+    this.turns = [...this.turns, turn];
+    this.#parts.changed();
+    const signal = this.#gone.signal;
+    try {
+      if (this.sessionId === undefined) {
+        const made = await this.#client.createSession({ title: titleOf(asked), signal });
+        this.sessionId = made.sessionId;
+      }
+      const sessionId = this.sessionId;
+      const { runId, traceId } = await this.#client.startRun(
+        {
+          sessionId,
+          message: asked,
+          ...(this.model === "" ? {} : { model: this.model }),
+          ...context,
+        },
+        { signal },
+      );
+      const run = { runId, sessionId, asked, traceId, ...(selection === "" ? {} : { selection }) };
+      this.#mark.write(run);
+      this.#parts.told("hermes-run-started", { runId, sessionId });
+      turn = { ...turn, state: "running" };
+      this.#replaceLast(turn);
+      await this.#watch(run);
+    } catch (error) {
+      if (signal.aborted) return;
+      this.#endLast({ state: "failed", problem: problemOf(error) });
+    }
+  }
+
+  /** Asks Hermes to stop; the run's own end tells when it has. */
+  async abort(): Promise<void> {
+    const run = this.#run;
+    if (run === undefined) return;
+    const turn = this.turns.at(-1);
+    if (turn !== undefined) this.#replaceLast({ ...turn, state: "stopping" });
+    try {
+      await this.#client.abortRun(run.runId, run.sessionId, { signal: this.#gone.signal });
+    } catch (error) {
+      const now = this.turns.at(-1);
+      if (now?.state === "stopping") this.#replaceLast({ ...now, state: "running" });
+      this.#trouble(error);
+    }
+  }
+
+  async approve(approvalId: string, choice: ApprovalChoice): Promise<void> {
+    const run = this.#run;
+    const turn = this.turns.at(-1);
+    if (run === undefined || turn === undefined) return;
+    this.#replaceLast(approvalChanged(turn, approvalId, { state: "sending", choice }));
+    try {
+      const answer = { sessionId: run.sessionId, approvalId, choice };
+      await this.#client.approve(run.runId, answer, { signal: this.#gone.signal });
+      this.#settle(approvalId, { state: "answered", choice });
+    } catch (error) {
+      const conflict = error instanceof PanelError && error.code === "hermes_client_conflict";
+      // Another tab was quicker, or the time ran out: the run's events tell what became of it.
+      this.#settle(approvalId, { state: conflict ? "closed" : "open" });
+      if (!conflict) this.#trouble(error);
+    }
+  }
+
+  dismiss(): void {
+    this.problem = undefined;
+    this.#parts.changed();
+  }
+
+  // ---- inside ---------------------------------------------------------------------------------
+
+  async #loadModels(): Promise<void> {
+    const { models, defaultModel } = await this.#client.listModels({ signal: this.#gone.signal });
+    this.models = models;
+    this.defaultModel = defaultModel;
+    this.#parts.changed();
+  }
+
+  async #load(sessionId: string): Promise<void> {
+    const detail = await this.#client.getSession(sessionId, { signal: this.#gone.signal });
+    if (this.sessionId !== undefined && this.sessionId !== sessionId) return;
+    this.sessionId = sessionId;
+    this.turns = turnsOf(detail.messages);
+  }
+
+  /** Shows a run that this page did not start, or started before it was reloaded. */
+  async #adopt(run: RunningRun): Promise<void> {
+    this.sessionId = run.sessionId;
+    let earlier: readonly Turn[] = [];
+    try {
+      const detail = await this.#client.getSession(run.sessionId, { signal: this.#gone.signal });
+      earlier = turnsOf(detail.messages);
+    } catch (error) {
+      const known = error instanceof PanelError && error.code !== "hermes_client_not_found";
+      if (known || this.#gone.signal.aborted) {
+        this.#mark.clear(run.runId);
+        throw error;
+      }
+    }
+    // Hermes may have written this turn's beginning already: the run's events tell all of it.
+    const begun = earlier.findLastIndex((turn) => turn.asked === run.asked);
+    if (begun !== -1 && begun === earlier.length - 1) earlier = earlier.slice(0, begun);
+    const { asked, selection } = run;
+    this.turns = [
+      ...earlier,
+      {
+        key: `run:${run.runId}`,
+        asked,
+        ...(selection === undefined ? {} : { selection }),
+        parts: [],
+        state: "running",
+      },
+    ];
+    this.loading = false;
+    this.#parts.changed();
+    void this.#watch(run).catch((error: unknown) => {
+      if (!this.#gone.signal.aborted) {
+        this.#endLast({ state: "failed", problem: problemOf(error) });
+      }
+    });
+  }
+
+  async #watch(run: RunningRun): Promise<void> {
+    const { runId, sessionId } = run;
+    const watching = new AbortController();
+    this.#watching = watching;
+    this.#run = run;
+    try {
+      for await (const update of this.#client.watchRun(runId, {
+        sessionId,
+        signal: watching.signal,
+      })) {
+        if (watching.signal.aborted) return;
+        this.#updated(update, run);
+        if (update.kind === "gone") {
+          await this.#load(sessionId);
+        }
+        this.#parts.changed();
+      }
+      this.#mark.clear(runId);
+      this.#parts.told("hermes-run-ended", {
+        runId,
+        sessionId,
+        state: this.turns.at(-1)?.state,
+      });
+      void this.refreshSessions();
+    } catch (error) {
+      if (watching.signal.aborted) return;
+      this.#mark.clear(runId);
+      throw error;
+    } finally {
+      if (this.#watching === watching) {
+        this.#watching = undefined;
+        this.#run = undefined;
+        this.lost = false;
+        this.#parts.changed();
+      }
+    }
+  }
+
+  #updated(
+    update: Awaited<ReturnType<ReturnType<HermesPanelClient["watchRun"]>["next"]>>["value"],
+    run: RunningRun,
+  ): void {
+    if (update === undefined) return;
+    const turn = this.turns.at(-1);
+    switch (update.kind) {
+      case "connected":
+        this.lost = false;
+        return;
+      case "lost":
+        this.lost = true;
+        return;
+      case "gone":
+        // Its events are past; what became of it stands in the session.
+        this.#mark.clear(run.runId);
+        return;
+      case "event":
+        if (turn === undefined) return;
+        this.#replaceLast(traced(applied(turn, update.event), run.traceId));
+        if (RUN_END_EVENTS.has(update.event.event)) this.#mark.clear(run.runId);
+    }
+  }
+
+  #leaveRun(): void {
+    this.#watching?.abort();
+    this.#watching = undefined;
+    this.#run = undefined;
+    this.lost = false;
+  }
+
+  #settle(approvalId: string, change: Parameters<typeof approvalChanged>[2]): void {
+    const turn = this.turns.at(-1);
+    const part = turn?.parts.find((one) => one.kind === "approval" && one.id === approvalId);
+    // The event of the answer may have come first and knows better.
+    if (turn === undefined || part?.kind !== "approval" || part.state !== "sending") return;
+    this.#replaceLast(approvalChanged(turn, approvalId, change));
+  }
+
+  #replaceLast(turn: Turn): void {
+    this.turns = [...this.turns.slice(0, -1), turn];
+    this.#parts.changed();
+  }
+
+  #endLast(end: Pick<Turn, "state"> & { readonly problem: Problem }): void {
+    const turn = this.turns.at(-1);
+    if (turn !== undefined && !isOver(turn)) this.#replaceLast({ ...turn, ...end });
+  }
+
+  #trouble(error: unknown): void {
+    if (this.#gone.signal.aborted) return;
+    this.problem = problemOf(error);
+    this.#parts.changed();
+  }
+}
+
+/** A failed run is found in the logs by the id it was started with. */
+function traced(turn: Turn, traceId: string | undefined): Turn {
+  const { problem } = turn;
+  if (problem === undefined || problem.traceId !== undefined || traceId === undefined) return turn;
+  return { ...turn, problem: { ...problem, traceId } };
+}
+
+function problemOf(error: unknown): Problem {
+  if (!(error instanceof PanelError)) {
+    return { code: "unknown", message: error instanceof Error ? error.message : "" };
+  }
+  const { code, message, traceId } = error;
+  return { code, message, ...(traceId === undefined ? {} : { traceId }) };
+}
+
+function titleOf(asked: string): string {
+  const line = asked.trim().split("\n")[0] ?? "";
+  const characters = [...line];
+  return characters.length <= TITLE_LENGTH
+    ? line
+    : `${characters.slice(0, TITLE_LENGTH - 1).join("")}…`;
+}
