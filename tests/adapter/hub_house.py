@@ -1,4 +1,4 @@
-"""A hub with a steerable clock and devices on it, for the tests of the core: no socket, no sleep."""
+"""A hub with a steerable clock and devices on it: no socket, no sleep."""
 
 from __future__ import annotations
 
