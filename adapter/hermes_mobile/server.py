@@ -95,7 +95,8 @@ _BINARY = picows.WSMsgType.BINARY
 _CONTINUATION = picows.WSMsgType.CONTINUATION
 _CLOSE = picows.WSMsgType.CLOSE
 _PING = picows.WSMsgType.PING
-_NO_CODE = 1005  # a close frame without a code; never written (RFC 6455 section 7.4.1)
+# A close frame without a code, as browsers send it; no code to write (RFC 6455 section 7.4.1).
+_NO_CODE = picows.WSCloseCode.NO_INFO
 
 
 class DoorError(RuntimeError):
