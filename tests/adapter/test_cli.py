@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 from hermes_client import HermesClient, Media, Message
-from hermes_mobile import __version__
+from hermes_mobile import __version__, door_files
+from hermes_mobile.agents import ScriptedAgent
+from hermes_mobile.server import Door
+from hermes_mobile.settings import Settings
 
 TOKEN = "a-token-for-these-tests"
 ROOT = Path(__file__).resolve().parents[2]
@@ -299,6 +302,30 @@ async def test_send_delivers_text_and_files(tmp_path: Path, target: str) -> None
     assert text == "hello"
     assert isinstance(path, Path) and path.read_text() == "file"
     assert isinstance(done, subprocess.CompletedProcess) and done.stdout == "delivered\n"
+
+
+async def test_send_goes_through_the_gateway_of_the_hermes_home(tmp_path: Path) -> None:
+    """Without a token of its own: the gateway's door is found, and opened, by its two files."""
+    home = tmp_path / "home"
+    agent = ScriptedAgent()
+    door = Door(
+        Settings.from_sources({"MOBILE_TOKEN": TOKEN, "MOBILE_PORT": "0"}),
+        agent,
+        deliver_secret=door_files.secret(home),
+    )
+    agent.attach(door)
+    await door.start()
+    try:
+        door_files.write_door(home, "127.0.0.1", door.port)
+        url = f"ws://127.0.0.1:{door.port}/ws"
+        text, _ = await received(url, tmp_path, ["--to", "mobile:tablet", "hello"])
+        assert text == "hello"
+    finally:
+        await agent.close()
+        await door.stop()
+    done = await asyncio.to_thread(run, tmp_path, "send", "--to", "tablet", "hello")
+    assert done.returncode == 1
+    assert "is the gateway running" in done.stderr
 
 
 async def test_the_apps_own_token_is_enough_on_loopback(tmp_path: Path) -> None:
