@@ -50,6 +50,7 @@ from .protocol import (
     MAX_FRAME_BYTES,
     MAX_HELLO_BYTES,
     PROTOCOL_VERSION,
+    ProtocolError,
 )
 from .settings import Settings
 from .tokens import Headers, Peer, Refused, check_origin
@@ -84,6 +85,8 @@ GIVE_UP_AFTER = 45.0
 HEARTBEAT = 5.0
 # A client that takes nothing of what waits for it for this long is cut off.
 STALL_AFTER = 30.0
+# Before `ready` a client may send this many WebSocket frames: a hello in pieces, and pings.
+MAX_HELLO_FRAMES = 1024
 # From this size on a frame's memory is given back.
 LARGE_FRAME = 256 * 1024
 # picows copies a frame up to this size before it writes; a header takes up to this much room.
@@ -532,6 +535,11 @@ class Socket(picows.WSListener):
             return
         if self._closing:
             return
+        if self._gate is not None and self._frames > MAX_HELLO_FRAMES:
+            hub = self._door.hub
+            hub.fail(hub.connections[self.conn], _too_many_pieces())
+            self._door._drain()
+            return
         if kind not in (_TEXT, _BINARY, _CONTINUATION):
             # One who takes nothing gets no pongs either: they would pile up in memory.
             if kind == _PING and not self._paused:
@@ -745,6 +753,12 @@ def _listening(sock: socket.socket, address: tuple[Any, ...]) -> socket.socket:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
+
+
+def _too_many_pieces() -> ProtocolError:
+    return ProtocolError(
+        "bad_frame", f"no `hello` within {MAX_HELLO_FRAMES} WebSocket frames", fatal=True
+    )
 
 
 def _wants(headers: Headers, name: str, word: str) -> bool:

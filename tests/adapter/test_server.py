@@ -261,6 +261,14 @@ async def test_fragments_and_binary_frames(place: Place) -> None:
     assert (await client.json())["ts"] == 7
 
 
+async def test_before_ready_few_frames_are_read(place: Place) -> None:
+    for flood in (frame(b"x", PING) * 2000, frame(b"{", fin=False)):
+        client = await place.open()
+        client.write(flood + frame(b"x", CONTINUATION, fin=False) * 2000)
+        code, reason, before = await client.closed()
+        assert (code, reason, before[-1]["code"]) == (1008, "bad_frame", "bad_frame")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
