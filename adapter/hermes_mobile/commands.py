@@ -252,10 +252,7 @@ def deliver(hub: Hub, connection: Connection, frame: Deliver, now: float) -> Non
             "device_offline", "the target device is not connected: try again later", frame_id=id
         )
     try:
-        if body:
-            hub.say(target, body, now=now)
-        if attachment is not None:
-            hub.show(target, attachment, now)
+        hub.deliver(target, body, attachment, now)
     except OutboxFull:
         raise ProtocolError(
             "device_offline", "the target device does not keep up: try again later", frame_id=id
@@ -285,18 +282,20 @@ def _attachment(frame: DeliverMedia, id: str) -> OutgoingMedia:
 
 def _target(hub: Hub, said: str | None, id: str) -> str:
     """The device a delivery is for: as said, with or without `mobile:`, else the home device."""
-    name = (said or "").strip()
-    name = name.removeprefix("mobile:").strip()
-    if not name:
-        name = hub.settings.home_device
-    if not name:
-        raise ProtocolError(
-            "bad_frame", "`target` is missing and MOBILE_HOME_DEVICE is not set", frame_id=id
-        )
+    said = (said or "").strip()
+    if not said:
+        if not hub.settings.home_device:
+            raise ProtocolError(
+                "bad_frame", "`target` is missing and MOBILE_HOME_DEVICE is not set", frame_id=id
+            )
+        return hub.settings.home_device
     try:
-        return device_id(name)
+        target = device_id(said.removeprefix("mobile:"))
     except ProtocolError as error:
         raise ProtocolError("bad_frame", f"`target`: {error.message}", frame_id=id) from None
+    if not target:  # "mobile:" alone names nobody, and must not fall to the home device
+        raise ProtocolError("bad_frame", "`target` names no device", frame_id=id)
+    return target
 
 
 def _device(connection: Connection, frame_id: str | None) -> Device:

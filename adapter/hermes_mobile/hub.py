@@ -29,6 +29,7 @@ from .outbox import (
     OutboxFull,
     OutgoingMedia,
     Ready,
+    Revision,
 )
 from .outbox import State as StateItem
 from .prompts import OTHER, Card, OpenCard, Prompts, State, judge
@@ -563,6 +564,19 @@ class Hub:
             raise
         self._spoke(device, now)
         return id
+
+    def deliver(self, chat: str, text: str, media: OutgoingMedia | None, now: float) -> None:
+        """A text, then a file: both or, by `OutboxFull`, none, so that a retry doubles nothing."""
+        device = self.device(chat)
+        if media is not None and not device.box.has_room(
+            Revision(Answer("", text, True)), File("", media)
+        ):
+            self._cut_full(device)
+            raise OutboxFull
+        if text:
+            self.say(chat, text, now=now)
+        if media is not None:
+            self.show(chat, media, now)
 
     def _cut_full(self, device: Device) -> None:
         if device.conn is not None:

@@ -241,12 +241,17 @@ class Outbox:
 
     def keep(self, item: Item) -> None:
         """Add, or raise `OutboxFull` when it does not fit: what waits already is never dropped."""
-        if self and (
-            self.frames + item.number > MAX_OUTBOX_FRAMES
-            or self.bytes + item.weight > MAX_OUTBOX_BYTES
-        ):
+        if not self.has_room(item):
             raise OutboxFull
         self.put(item)
+
+    def has_room(self, *items: Item) -> bool:
+        """Whether all these fit. An empty box takes one item of any size."""
+        frames = sum(item.number for item in items)
+        weight = sum(item.weight for item in items)
+        return (not self and len(items) == 1) or (
+            self.frames + frames <= MAX_OUTBOX_FRAMES and self.bytes + weight <= MAX_OUTBOX_BYTES
+        )
 
     def revise(self, answer: Answer) -> None:
         """Put the newest form of `answer`, in the place of an older one that has not left yet."""

@@ -14,6 +14,7 @@ from hermes_mobile import commands
 from hermes_mobile import hub as hub_module
 from hermes_mobile.dedup import WINDOW_SECONDS
 from hermes_mobile.hub import Incoming
+from hermes_mobile.outbox import File, OutgoingMedia
 from hermes_mobile.protocol import (
     MAX_AUDIO_BYTES,
     MAX_FRAME_BYTES,
@@ -324,10 +325,21 @@ def test_a_delivery_brings_the_text_first(house: House) -> None:
     assert house.frames(1) == [] and house.frames(conn) == []
 
 
-@pytest.mark.parametrize("target", ["tel", "mobile:tel", " tel ", None, "", "mobile:"])
+@pytest.mark.parametrize("target", ["tel", "mobile:tel", " tel ", None, ""])
 def test_whom_a_delivery_is_for(house: House, target: str | None) -> None:
     house.send(messenger(house), t="deliver", id="d", target=target, text="news")
     assert house.frames(1)[0]["text"] == "news"
+
+
+def test_a_delivery_that_does_not_fit_whole_shows_nothing(house: House) -> None:
+    conn = messenger(house)
+    box = house.hub.devices["tel"].box
+    box.keep(File("f", OutgoingMedia("document", "text/plain", "a", bytes(47 * MIB))))
+    frame = {"t": "deliver", "id": "d", "target": "tel", "text": "news"}
+    house.send(conn, **frame, media={"kind": "image", "data": b64(bytes(2 * MIB))})
+    assert [f["code"] for f in house.frames(conn)] == ["device_offline"]
+    assert len(box) == 1
+    assert [close.code for close in house.closes()] == [1013]
 
 
 def test_without_a_home_device_it_needs_a_target() -> None:
@@ -343,6 +355,7 @@ def test_without_a_home_device_it_needs_a_target() -> None:
         ({"id": "d", "target": "tel", "text": " "}, "bad_frame"),
         ({"target": "tel", "text": "x"}, "bad_frame"),
         ({"id": "d", "target": "a:b", "text": "x"}, "bad_frame"),
+        ({"id": "d", "target": "mobile:", "text": "x"}, "bad_frame"),
         ({"id": "d", "target": "nobody", "text": "x"}, "device_offline"),
         ({"id": "d", "target": "tel", "text": "x" * 12_001}, "too_big"),
         ({"id": "d", "target": "tel", "media": {}}, "bad_frame"),
