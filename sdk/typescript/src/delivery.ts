@@ -40,6 +40,11 @@ const WINDOW = 32;
 const DRAINED = 256 * 1024;
 /** How often a draining socket is looked at, in milliseconds. */
 const DRAIN_POLL = 50;
+/**
+ * On a living connection an item that is still not confirmed after this time is sent again under its
+ * id (milliseconds): a door that has it says so once more, one that lost it takes it now.
+ */
+const RESEND_AFTER = 60_000;
 /** A hand-over that failed at the door is tried again after these pauses (milliseconds), then given up. */
 const HANDOVER_PAUSES = [1_000, 4_000, 15_000];
 /** Refusals that concern an item even if the door does not say which (receipts by `pong` only). */
@@ -54,6 +59,9 @@ export class Delivery {
   #again = false;
   #accepts = false;
   #dueTimer: unknown;
+  #resendTimer: unknown;
+  /** When each unconfirmed item was written, by its id. */
+  readonly #writtenAt = new Map<string, number>();
   /** `ts` of the ping behind an item -> the item's id, where the door does not offer `accepted`. */
   readonly #receipts = new Map<string, string>();
   #receiptCount = 0;
@@ -88,6 +96,8 @@ export class Delivery {
     this.#pumping = false;
     this.#receipts.clear();
     this.#clearDue();
+    this.#clearResend();
+    this.#writtenAt.clear();
     if (end !== undefined) this.#blameSize(end);
     this.#parts.outbox.requeue();
   }
@@ -154,7 +164,8 @@ export class Delivery {
       outbox.mark(entry, "sent");
       void this.#watchTail(entry, generation);
     }
-    if (!this.#accepts) this.#askReceipt(id);
+    if (this.#accepts) this.#resendLater(id);
+    else this.#askReceipt(id);
     return true;
   }
 
@@ -293,6 +304,43 @@ export class Delivery {
   discard(entry: OutboxEntry, error: HermesError): void {
     this.#parts.outbox.discard(entry, error);
     this.pump();
+  }
+
+  #resendLater(id: string): void {
+    this.#writtenAt.set(id, this.#parts.clock.now());
+    this.#resendTimer ??= this.#parts.clock.setTimeout(() => {
+      this.#resend();
+    }, RESEND_AFTER);
+  }
+
+  #resend(): void {
+    this.#resendTimer = undefined;
+    const now = this.#parts.clock.now();
+    const waiting = this.#parts.outbox.unconfirmed().filter((entry) => entry.state === "sent");
+    const oldest = new Map(
+      waiting.map((entry) => [entry, this.#writtenAt.get(entry.record.id) ?? now]),
+    );
+    this.#writtenAt.clear();
+    let next = Number.POSITIVE_INFINITY;
+    for (const [entry, since] of oldest) {
+      if (now - since >= RESEND_AFTER) {
+        this.#parts.outbox.mark(entry, "queued");
+      } else {
+        this.#writtenAt.set(entry.record.id, since);
+        next = Math.min(next, since + RESEND_AFTER);
+      }
+    }
+    if (next !== Number.POSITIVE_INFINITY) {
+      this.#resendTimer = this.#parts.clock.setTimeout(() => {
+        this.#resend();
+      }, next - now);
+    }
+    this.pump();
+  }
+
+  #clearResend(): void {
+    if (this.#resendTimer !== undefined) this.#parts.clock.clearTimeout(this.#resendTimer);
+    this.#resendTimer = undefined;
   }
 
   #askReceipt(id: string): void {

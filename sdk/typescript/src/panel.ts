@@ -172,6 +172,8 @@ export class HermesPanelClient {
       ...this.#stream,
       clock: this.#clock,
       random: this.#random,
+      session: (signal: AbortSignal | undefined) =>
+        this.getSession(options.sessionId, signal === undefined ? {} : { signal }),
       open: (lastEventId: string, signal: AbortSignal) =>
         this.#fetch(this.#base + path, {
           headers: {

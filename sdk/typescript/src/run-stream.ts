@@ -6,7 +6,7 @@
  */
 import { fullJitter } from "./backoff.ts";
 import { sleep, type Clock } from "./clock.ts";
-import { RUN_END_EVENTS, type RunEvent } from "./contract.ts";
+import { RUN_END_EVENTS, type RunEvent, type SessionDetail } from "./contract.ts";
 import { PanelError, errorOfResponse } from "./panel-error.ts";
 import { SseDecoder, type SseEvent } from "./sse.ts";
 
@@ -19,14 +19,21 @@ export type RunUpdate =
   /** The stream broke; the run goes on. The next attempt starts in `retryIn` milliseconds. */
   | { readonly kind: "lost"; readonly error: PanelError | undefined; readonly retryIn: number }
   /**
-   * The run is over and its last events cannot be had any more: read the session for the answer.
-   * Comes last.
+   * Comes last where no last event can be had. `already_seen`: the run is over and all of it was
+   * seen before. `unknown_run`: the proxy knows no such run any more; `session` is what Hermes keeps
+   * of the conversation, if it could be read.
    */
-  | { readonly kind: "gone"; readonly reason: "already_seen" | "unknown_run" };
+  | {
+      readonly kind: "gone";
+      readonly reason: "already_seen" | "unknown_run";
+      readonly session?: SessionDetail;
+    };
 
 export interface RunStreamParts {
   /** Opens the stream after this event id (empty: from the start). */
   open(lastEventId: string, signal: AbortSignal): Promise<Response>;
+  /** What is kept of the conversation, for a run that is not known any more. */
+  session(signal: AbortSignal | undefined): Promise<SessionDetail>;
   readonly clock: Clock;
   readonly random: () => number;
   /** Silence after which a stream counts as lost, in milliseconds. */
@@ -105,7 +112,12 @@ export async function* runStream(
       signal?.throwIfAborted();
       error = asPanelError(thrown);
       if (error.code === "hermes_client_not_found") {
-        yield { kind: "gone", reason: "unknown_run" };
+        const session = await parts.session(signal).catch(() => undefined);
+        yield {
+          kind: "gone",
+          reason: "unknown_run",
+          ...(session === undefined ? {} : { session }),
+        };
         return;
       }
       if (!error.transient) throw error;

@@ -77,6 +77,28 @@ async function reconnect(bench: ReturnType<typeof makeBench>, extensions?: reado
   return bench.ready(extensions);
 }
 
+test("On a living connection an item without an answer is sent again under its id, others are not.", async () => {
+  const bench = makeBench({ timing: { pingAfter: 3_600_000 } });
+  const socket = await bench.ready();
+  const first = bench.client.sendText("one");
+  bench.client.sendText("two");
+  await settle();
+  socket.tell({ t: "accepted", id: "id-2" });
+  await bench.clock.advance(30_000);
+  bench.client.sendText("three");
+  await bench.clock.advance(29_999);
+  expect(ids(socket.sent("text"))).toEqual(["id-1", "id-2", "id-3"]);
+  await bench.clock.advance(1);
+  expect(ids(socket.sent("text"))).toEqual(["id-1", "id-2", "id-3", "id-1"]);
+  await bench.clock.advance(30_000);
+  expect(ids(socket.sent("text"))).toEqual(["id-1", "id-2", "id-3", "id-1", "id-3"]);
+  for (const id of ["id-1", "id-3"]) socket.tell({ t: "accepted", id });
+  await first.accepted;
+  await bench.clock.advance(600_000);
+
+  expect(socket.sent("text")).toHaveLength(5);
+});
+
 test("An answer that comes before `send` returns is not missed.", async () => {
   const bench = makeBench();
   const socket = await bench.ready();

@@ -363,17 +363,28 @@ test("A busy consumer is not silence of the stream.", async () => {
   expect((await watching.next()).done).toBe(true);
 });
 
-test("204 and 404 end with `gone`: the session tells the rest.", async () => {
-  for (const [answer, reason] of [
-    [new Response(null, { status: 204 }), "already_seen"],
-    [refusal("hermes_client_not_found", 404), "unknown_run"],
+test("204 ends with `gone`: all of it was seen before.", async () => {
+  const { panel, proxy } = makePanel([new Response(null, { status: 204 })]);
+  const { updates, done } = watch(panel, { lastEventId: "9" });
+  await done;
+
+  expect(updates).toEqual([{ kind: "gone", reason: "already_seen" }]);
+  expect(proxy.asked[0]?.headers.get("last-event-id")).toBe("9");
+});
+
+test("A run the proxy does not know any more ends with what Hermes keeps of the session, if it can be read.", async () => {
+  const session = { ok: true, sessionId: SESSION, traceId: "trace_1", messages: [], usage: null };
+  const gone = { kind: "gone", reason: "unknown_run" };
+  for (const [answer, expected] of [
+    [json(session), { ...gone, session }],
+    [refusal("hermes_client_upstream_unavailable", 502), gone],
   ] as const) {
-    const { panel, proxy } = makePanel([answer]);
-    const { updates, done } = watch(panel, { lastEventId: "9" });
+    const { panel, proxy } = makePanel([refusal("hermes_client_not_found", 404), answer]);
+    const { updates, done } = watch(panel);
     await done;
 
-    expect(updates).toEqual([{ kind: "gone", reason }]);
-    expect(proxy.asked[0]?.headers.get("last-event-id")).toBe("9");
+    expect(updates).toEqual([expected]);
+    expect(proxy.asked[1]?.path).toContain(`/sessions/${SESSION}?`);
   }
 });
 

@@ -180,8 +180,8 @@ describe("the browser door", () => {
     });
     const panel = makePanel();
     const { sessionId } = await panel.createSession();
-    expect(await collect(panel.watchRun("run_nobody_knows", { sessionId }))).toEqual([
-      { kind: "gone", reason: "unknown_run" },
+    expect(await collect(panel.watchRun("run_nobody_knows", { sessionId }))).toMatchObject([
+      { kind: "gone", reason: "unknown_run", session: { sessionId, messages: [] } },
     ]);
   });
 
