@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from demo.settings import ROOT
 from tests.e2e.hermes_process import VERSIONS, HermesProcess
-
-# Until the adapter is complete, the API server alone is waited for.
-DOOR = (ROOT / "adapter" / "hermes_mobile" / "adapter.py").exists()
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
@@ -32,7 +28,7 @@ def hermes(
     Tests use device ids and session ids of their own, so that they do not meet.
     """
     folder = _folder(tmp_path_factory, hermes_version)
-    with HermesProcess(hermes_version, folder, door=DOOR) as process:
+    with HermesProcess(hermes_version, folder) as process:
         yield process
 
 
@@ -49,7 +45,6 @@ def new_hermes(
 
         def make(**options: Any) -> HermesProcess:
             folder = _folder(tmp_path_factory, hermes_version)
-            options.setdefault("door", DOOR)
             return stack.enter_context(HermesProcess(hermes_version, folder, **options))
 
         yield make

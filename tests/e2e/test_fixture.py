@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from demo.processes import answers
 from tests.e2e.hermes_process import HermesProcess
 
 
@@ -61,3 +62,13 @@ def test_a_killed_gateway_comes_back_in_the_same_home(
 
     messages = hermes.api("/api/sessions/fixture-kept/messages")["data"]
     assert [m["content"] for m in messages] == ["remember me", "echo: remember me"]
+
+
+def test_the_adapter_works_as_a_directory_plugin(
+    new_hermes: Callable[..., HermesProcess],
+) -> None:
+    """Copied into the home, without the pip package: the door listens all the same."""
+    hermes = new_hermes(directory_plugin=True)
+
+    assert answers(f"http://127.0.0.1:{hermes.door_port}/health")
+    assert (hermes.home / "plugins" / "mobile" / "plugin.yaml").is_file()
