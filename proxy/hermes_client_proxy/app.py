@@ -67,6 +67,8 @@ class Exchange:
         self.query = QueryParams(scope["query_string"])
         self.request_id = "req_" + secrets.token_hex(12)
         self.params: dict[str, str] = {}
+        self.plain_send: Send | None = None
+        """The server's own send, for what is sent often."""
         self.user = User("")
         self.given_trace = next(
             (
@@ -182,6 +184,8 @@ class ProxyApp:
             if message["type"] == "http.response.start":
                 sent.append(message["status"])
             await send(message)
+
+        exchange.plain_send = send
 
         path = _path(scope)
         try:
@@ -359,15 +363,11 @@ class ProxyApp:
             await self._send(exchange, send, 204, b"", None)
             return
         try:
-            await stream(
-                run,
-                reader,
-                exchange.request.receive,
-                send,
-                self._head(exchange, b"text/event-stream; charset=utf-8", b"no-transform"),
-                self.settings,
-                self.service.redactor,
-            )
+            head = self._head(exchange, b"text/event-stream; charset=utf-8", b"no-transform")
+            head.append((b"x-accel-buffering", b"no"))
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+            assert exchange.plain_send is not None
+            await stream(run, reader, exchange.request.receive, exchange.plain_send, self.settings)
         finally:
             runs.close_reader(reader, exchange.user.id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -128,6 +129,9 @@ def _serve(options: argparse.Namespace) -> int:
     if login is not None:
         print(f"Sign in once with: {address}{PREFIX}/login?token={login.token}", flush=True)
     server = _Server(config, proxy)
+    # What is here now stays: the collector need not walk it again for every few events.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     # uvicorn raises the signal again once it has shut down; that is then an orderly end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

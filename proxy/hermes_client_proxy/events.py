@@ -40,6 +40,7 @@ _ERROR_FIELDS = frozenset(
 # Fields that do so in an event which reports a failure.
 _FAILURE_FIELDS = frozenset({"message", "reason", "detail", "details", "cause", "hint"})
 _REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_PLAIN_DELTA = frozenset({"event", "run_id", "timestamp", "delta", "seq"})
 _TIMES = ("timestamp", "created_at", "updated_at", "started_at", "ended_at")
 
 _encode = msgspec.json.Encoder().encode
@@ -53,6 +54,8 @@ class Translator:
     ) -> None:
         self.run_id = run_id
         self.session_id = session_id
+        self._head: dict[str, Any] = {"event": "", "run_id": run_id, "session_id": session_id}
+        self._start = _encode({**self._head, "event": "message.delta"})[:-1] + b","
         self._redactor = redactor
         self._approvals = approvals
         self._deltas: dict[str, TextStream] = {}
@@ -63,15 +66,13 @@ class Translator:
         if self.ended:
             return []
         kind = raw.get("event")
+        if kind == "message.delta" and raw.keys() <= _PLAIN_DELTA:
+            return self._plain_delta(raw)
         if not isinstance(kind, str) or not kind:
             kind = fallback_kind or "message"
-        event: dict[str, Any] = {
-            "event": kind,
-            "run_id": self.run_id,
-            "session_id": self.session_id,
-        }
         # The upstream's own number would be taken for the number of this stream.
-        event.update((k, v) for k, v in raw.items() if k not in event and k != "seq")
+        event = {**self._head, **raw, **self._head, "event": kind}
+        event.pop("seq", None)
         if isinstance(event.get("delta"), str):
             return self._delta(kind, event)
         if kind == "approval.request":
@@ -108,6 +109,21 @@ class Translator:
     def note(self, kind: str, **fields: Any) -> bytes:
         """An event of this proxy's own about the stream."""
         return self._own(kind, **fields)
+
+    def _plain_delta(self, raw: dict[str, Any]) -> list[bytes]:
+        """The event that nearly all events are. Nothing of it but its text is the upstream's, and
+        the text leaves through its stream, which lets no secret pass."""
+        delta, timestamp = raw.get("delta"), raw.get("timestamp")
+        if not isinstance(delta, str):
+            delta = ""
+        stream = self._deltas.get("message.delta")
+        if stream is None:
+            stream = self._deltas["message.delta"] = TextStream(self._redactor)
+        if not (text := stream.push(delta)):
+            return []
+        if isinstance(timestamp, (int, float)) and 0 <= timestamp < 2**53:
+            return [b'%s"timestamp":%d,"delta":%s}' % (self._start, timestamp, _encode(text))]
+        return [b'%s"delta":%s}' % (self._start, _encode(text))]
 
     def _delta(self, kind: str, event: dict[str, Any]) -> list[bytes]:
         stream = self._deltas.get(kind)

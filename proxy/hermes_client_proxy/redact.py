@@ -43,6 +43,14 @@ def _spellings(secret: str) -> set[str]:
     return {form for form in forms if len(form) >= MIN_SECRET}
 
 
+def _beginning(form: str) -> str:
+    """Matches every proper beginning of *form*."""
+    pattern = ""
+    for character in reversed(form[1:-1]):
+        pattern = f"(?:{re.escape(character)}{pattern})?"
+    return re.escape(form[0]) + pattern
+
+
 def _least(form: str) -> int:
     """How many characters of a cut-off *form* are taken for it."""
     return min(len(form), max(16, (len(form) * 3 + 3) // 4))
@@ -69,7 +77,8 @@ class Redactor:
         self._text: re.Pattern[str] | None = None
         self._bytes: re.Pattern[bytes] | None = None
         # Looking for plain needles first is many times cheaper than running the pattern.
-        self._needles = tuple({form[: _least(form)].encode() for form in self.forms})
+        self._text_needles = tuple({form[: _least(form)] for form in self.forms})
+        self._needles = tuple(needle.encode() for needle in self._text_needles)
         if self.forms:
             joined = "|".join(_pattern(form) for form in self.forms)
             self._text = re.compile(joined)
@@ -77,12 +86,21 @@ class Redactor:
         shortest = min((len(form) for form in self.forms), default=0)
         self.short_prefix = min(SHORT_PREFIX, shortest // 4)
         self.longest = max((len(form) for form in self.forms), default=0)
-        self._first = frozenset(form[0] for form in self.forms)
+        # Finds the longest end of a text that begins a secret; a whole secret is none.
+        begins = "|".join(_beginning(form) for form in self.forms)
+        self._begin = re.compile(f"(?:{begins})\\Z", re.DOTALL) if self.forms else None
 
     def found(self, data: bytes) -> bool:
         """Whether *data* holds a secret."""
         for needle in self._needles:
             if needle in data:
+                return True
+        return False
+
+    def found_in(self, text: str) -> bool:
+        """Whether *text* holds a secret."""
+        for needle in self._text_needles:
+            if needle in text:
                 return True
         return False
 
@@ -108,21 +126,16 @@ class Redactor:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where in *text* secrets are."""
-        if self._text is None or not self.found(text.encode("utf-8", "replace")):
+        if self._text is None or not self.found_in(text):
             return []
         return [found.span() for found in self._text.finditer(text)]
 
     def open_tail(self, text: str) -> int:
         """How many characters at the end of *text* could be the beginning of a secret."""
-        if not self.forms:
+        if self._begin is None:
             return 0
-        window = text[-(self.longest - 1) :] if self.longest > 1 else ""
-        for at, character in enumerate(window):
-            if character in self._first:
-                rest = window[at:]
-                if any(len(form) > len(rest) and form.startswith(rest) for form in self.forms):
-                    return len(rest)
-        return 0
+        found = self._begin.search(text, max(0, len(text) - self.longest + 1))
+        return 0 if found is None else len(text) - found.start()
 
 
 class TextStream:
@@ -139,10 +152,12 @@ class TextStream:
     def push(self, piece: str) -> str:
         """What may leave after *piece* came; may be empty."""
         redactor = self._redactor
-        text = self._sent + self._held + piece
+        text = self._sent + self._held + piece if self._sent or self._held else piece
         if not text:
             return ""
         tail = redactor.open_tail(text)
+        if not tail and text is piece and not redactor.found_in(text):
+            return piece
         spans = redactor.spans(text) if len(text) >= MIN_SECRET else []
         while tail and spans and spans[-1][1] > len(text) - tail:
             if spans[-1][0] < len(text) - tail:

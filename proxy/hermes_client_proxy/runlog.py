@@ -50,7 +50,7 @@ class RunLog:
         return self._bytes
 
     def append(self, data: bytes) -> None:
-        """Adds one event (a line of JSON) and wakes the readers."""
+        """Adds one event (a line of JSON); ``notify`` tells the readers."""
         checksum = zlib.crc32(data, self._sums[-1] if self._sums else self._base_sum)
         block = b"id: %d-%08x\ndata: %s\n\n" % (self.next, checksum, data)
         self._blocks.append(block)
@@ -61,14 +61,16 @@ class RunLog:
             self.next - self.first > self._max_events or self._bytes > self._max_bytes
         ) and self.first < self.next - 1:
             self._drop_first()
-        for reader in self.readers:
+
+    def notify(self) -> None:
+        """Wakes the readers: there is something new."""
+        for reader in list(self.readers):
             reader.wake()
 
     def end(self) -> None:
         """No more events will come."""
         self.ended = True
-        for reader in self.readers:
-            reader.wake()
+        self.notify()
 
     def _drop_first(self) -> None:
         self._bytes -= len(self._blocks[self._gone])
@@ -115,7 +117,7 @@ class Reader:
     """One browser's place in a log. *truncated* encodes the event that tells from which number on
     the log is whole."""
 
-    __slots__ = ("_log", "_truncated", "_waiter", "closing", "position")
+    __slots__ = ("_log", "_truncated", "_waiter", "closing", "position", "push")
 
     def __init__(self, log: RunLog, position: int, truncated: Callable[[int], bytes]) -> None:
         self._log = log
@@ -123,6 +125,8 @@ class Reader:
         self._waiter: asyncio.Future[None] | None = None
         self.position = position
         self.closing = False
+        self.push: Callable[[], bool] | None = None
+        """Sends what is new without waking anyone; False if the reader has to be woken."""
         log.readers.add(self)
 
     def take(self, max_bytes: int) -> bytes:
@@ -153,9 +157,11 @@ class Reader:
         return self._waiter
 
     def wake(self) -> None:
-        """Resolves the future that ``wait`` gave."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        """Resolves the future that ``wait`` gave, unless ``push`` has done what there was to do."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            if self.push is None or self.closing or self._log.ended or not self.push():
+                waiter.set_result(None)
 
     def close(self) -> None:
         """Leaves the log."""

@@ -41,6 +41,7 @@ _TERMINAL_STATUS = {
 }
 _BACKOFF = (0.1, 0.3, 1.0, 2.0, 5.0)
 _DRAIN = 5.0
+_decode = msgspec.json.Decoder().decode
 _REFILL = 1.0
 
 
@@ -65,15 +66,16 @@ class Run:
     on_end: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
-    def add(self, events: list[bytes]) -> None:
-        """Appends contract events to the log."""
+    def add(self, *events: bytes) -> None:
+        """Appends contract events of this server's own and tells the readers."""
         for event in events:
             self.log.append(event)
+        self.log.notify()
 
     def receive(self, raw: dict[str, Any], fallback_kind: str = "") -> None:
-        """Takes one upstream event in."""
-        events = self.translator.translate(raw, fallback_kind)
-        self.add(events)
+        """Takes one upstream event in; the readers are told with ``log.notify``."""
+        for event in self.translator.translate(raw, fallback_kind):
+            self.log.append(event)
         if self.translator.ended and self.end_kind is None:
             self.end_kind = str(raw.get("event") or fallback_kind)
 
@@ -289,6 +291,7 @@ class Runs:
 
     def _finish(self, run: Run, kind: str, **fields: Any) -> None:
         run.receive({"event": kind, "timestamp": int(time.time()), **fields})
+        run.log.notify()
 
     async def _watch(self, run: Run) -> None:
         """Reads the upstream's stream; after a break finds out what became of the run."""
@@ -339,7 +342,7 @@ class Runs:
     def _note_gap(self, run: Run) -> None:
         if not run.gap:
             run.gap = True
-            run.add([run.truncated(run.log.next + 1)])
+            run.add(run.truncated(run.log.next + 1))
 
     async def _read_stream(self, run: Run) -> Literal["refused", "none", "broke"]:
         """Reads until the run's end or the stream's.
@@ -348,10 +351,13 @@ class Runs:
         """
         decoder = sse.Decoder(MAX_EVENT)
         try:
-            async with self._upstream.events(run.trace, run.run_id, run.last_seq) as content:
+            async with self._upstream.events(run.trace, run.run_id, run.last_seq) as watched:
+                content = watched.content
                 while chunk := await content.readany():
+                    watched.alive = True
                     for event in decoder.feed(chunk):
                         self._take(run, event)
+                    run.log.notify()
                     if run.translator.ended:
                         break
         except NoAnswer as failure:
@@ -362,7 +368,7 @@ class Runs:
 
     def _take(self, run: Run, event: sse.ServerSentEvent) -> None:
         try:
-            raw = msgspec.json.decode(event.data)
+            raw = _decode(event.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         if not isinstance(raw, dict):
@@ -400,8 +406,9 @@ class Runs:
             if isinstance(waiting, dict) and run.interface == "replayable":
                 if not run.approvals.open:
                     run.receive({**waiting, "event": "approval.request"})
+                    run.log.notify()
             elif (request := run.approvals.lost()) is not None:
-                run.add([run.translator.note(request.pop("event"), **request)])
+                run.add(run.translator.note(request.pop("event"), **request))
         return False
 
     async def _poll(self, run: Run) -> None:

@@ -61,6 +61,10 @@ class Decoder:
         if b"\r" in chunk:
             self._skip_line_feed = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        elif chunk.endswith(b"\n\n") and chunk.startswith(b"data: ") and self._is_fresh:
+            # What nearly every chunk is: one whole event of one data line.
+            if chunk.find(b"\n", 6) == len(chunk) - 2 <= self._limit:
+                return [ServerSentEvent("", chunk[6:-2], None)]
         lines = chunk.split(b"\n")
         self._partial.append(lines[0])
         if len(lines) == 1:
@@ -80,6 +84,10 @@ class Decoder:
         self._partial_size = len(rest)
         self._check_size()
         return events
+
+    @property
+    def _is_fresh(self) -> bool:
+        return not (self._partial or self._data or self._event or self._event_size or self._id)
 
     def _check_size(self) -> None:
         if self._partial_size + self._event_size > self._limit:

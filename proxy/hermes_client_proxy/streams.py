@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 from starlette.types import Receive, Send
 
 from . import sse
-from .logs import log
-from .redact import Redactor
+from .logs import log, where
 from .runlog import Reader
 from .runs import Run
 from .settings import Settings
@@ -25,11 +26,12 @@ async def stream(
     reader: Reader,
     receive: Receive,
     send: Send,
-    head: list[tuple[bytes, bytes]],
     settings: Settings,
-    redactor: Redactor,
 ) -> None:
-    """Sends the run's events until its end, the browser's leaving, or the server's closing.
+    """Sends the run's events until its end, the browser's leaving, or the server's closing; the
+    answer's head is sent already.
+
+    Every byte of an event has been through the redactor when the run's translator encoded it.
 
     A browser that takes nothing for ``slow_reader`` seconds is left: only its own stream ends.
     """
@@ -58,32 +60,42 @@ async def stream(
         else:
             timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
 
-    async def write(data: bytes, more: bool = True) -> None:
-        nonlocal sending_since
-        sending_since = loop.time()
-        await send({"type": "http.response.body", "body": redactor.data(data), "more_body": more})
-        sending_since = 0.0
+    if (takes_now := _takes_now(send)) is not None:
 
+        def push() -> bool:
+            # Waking this task for every event would cost as much as sending it.
+            if due or left.done() or not takes_now():
+                return False
+            event = {"type": "http.response.body", "body": reader.take(CHUNK), "more_body": True}
+            if not _done_at_once(send(event)):
+                left.cancel()  # what was sent is not known: this stream ends, no other
+                return False
+            return True
+
+        reader.push = push
     timers["beat"] = loop.call_later(settings.heartbeat, beat)
     timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
     try:
-        head.append((b"x-accel-buffering", b"no"))
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await write(sse.retry(int(settings.retry * 1000)) + _heartbeat(run))
+        data = sse.retry(int(settings.retry * 1000)) + _heartbeat(run)
+        more = True
         while not left.done():
-            if data := reader.take(CHUNK):
-                await write(data)
-            elif reader.at_end:
-                await write(b"", more=False)
-                return
-            elif reader.closing:
-                await write(_closing(run, reader), more=False)
-                return
-            elif due:
-                due = False
-                await write(_heartbeat(run))
+            if data or not more:
+                sending_since = loop.time()
+                await send({"type": "http.response.body", "body": data, "more_body": more})
+                sending_since = 0.0
+                if not more:
+                    return
             else:
                 await reader.wait()
+            data = reader.take(CHUNK)
+            if due:
+                due = False
+                data += _heartbeat(run)
+            if reader.at_end:
+                more = False
+            elif reader.closing:
+                data += _closing(run, reader)
+                more = False
     except asyncio.CancelledError:
         if not cut_off:
             raise
@@ -93,6 +105,27 @@ async def stream(
         for timer in timers.values():
             timer.cancel()
         left.cancel()
+
+
+def _takes_now(send: Send) -> Callable[[], bool] | None:
+    """Whether *send* would take a message without waiting, for the server of which that is known
+    (uvicorn waits for nothing but a full buffer); None for any other."""
+    cycle: Any = getattr(send, "__self__", None)
+    flow: Any = getattr(cycle, "flow", None)
+    if not type(cycle).__module__.startswith("uvicorn.") or not hasattr(flow, "write_paused"):
+        return None
+    return lambda: not flow.write_paused
+
+
+def _done_at_once(sending: Awaitable[None]) -> bool:
+    """Carries out a coroutine that will not wait, outside of any task of its own."""
+    try:
+        next(sending.__await__())
+    except StopIteration:
+        return True
+    except Exception as error:
+        log.error("send_failed", **where(error))
+    return False
 
 
 async def _left(receive: Receive) -> None:

@@ -79,6 +79,33 @@ class NoAnswer(Exception):
         return ProxyError(UPSTREAM_UNAVAILABLE, "Hermes cannot be reached or broke off.")
 
 
+class EventStream:
+    """An open event stream. Who reads ``content`` sets ``alive`` with each piece: a stream on which
+    nothing comes for *silence* seconds is closed. (A timer for each piece would cost more than
+    reading it.)"""
+
+    def __init__(self, answer: aiohttp.ClientResponse, silence: float) -> None:
+        self.content = answer.content
+        self.alive = True
+        self._answer = answer
+        self._silence = silence
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Starts to watch for silence."""
+        if not self.alive:
+            self._answer.close()
+            return
+        self.alive = False
+        self._timer = asyncio.get_running_loop().call_later(self._silence, self.watch)
+
+    def close(self) -> None:
+        """Ends the watch and the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._answer.close()
+
+
 class Upstream:
     """One Hermes. Everything that is sent there is sent here."""
 
@@ -232,32 +259,33 @@ class Upstream:
     @asynccontextmanager
     async def events(
         self, trace: Trace, run_id: str, last_seq: str | None
-    ) -> AsyncIterator[aiohttp.StreamReader]:
+    ) -> AsyncIterator[EventStream]:
         """The bytes of a run's event stream. Raises NoAnswer if there is no such stream to be had;
-        aiohttp's errors while reading mean that it broke."""
+        aiohttp's errors while reading mean that it broke, or was silent for too long."""
         more = {"Accept": "text/event-stream"}
         if last_seq is not None:
             more["Last-Event-ID"] = last_seq
-        timeout = aiohttp.ClientTimeout(
-            total=None, connect=self._settings.connect_timeout, sock_read=self._settings.silence
-        )
+        timeout = aiohttp.ClientTimeout(total=None, connect=self._settings.connect_timeout)
         try:
-            answer = await self.client().get(
-                self._url(f"/v1/runs/{_part(run_id)}/events"),
-                headers=self._headers(trace, more),
-                allow_redirects=False,
-                timeout=timeout,
-            )
+            async with asyncio.timeout(self._settings.silence):
+                answer = await self.client().get(
+                    self._url(f"/v1/runs/{_part(run_id)}/events"),
+                    headers=self._headers(trace, more),
+                    allow_redirects=False,
+                    timeout=timeout,
+                )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             raise NoAnswer(sent=False, slow=False) from None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             raise NoAnswer(sent=True, slow=False) from None
+        stream = EventStream(answer, self._settings.silence)
         try:
             if answer.status != 200 or answer.content_type != "text/event-stream":
                 raise NoAnswer(sent=True, slow=False)
-            yield answer.content
+            stream.watch()
+            yield stream
         finally:
-            answer.close()
+            stream.close()
 
     # -- sessions ---------------------------------------------------------------------------------
 

@@ -98,6 +98,7 @@ async def test_a_waiting_reader_is_woken() -> None:
     reader = Reader(log, 0, lambda first: b"")
     waiting = reader.wait()
     log.append(b"a")
+    log.notify()
     await waiting
     reader.take(10)
     waiting = reader.wait()
