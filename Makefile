@@ -43,5 +43,6 @@ bench: setup ## measure both doors beside their bare counterparts
 clean: ## remove the environments, the demo's home and all caches
 	@rm -rf .venv .hermes-env .setup .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@rm -rf .import_linter_cache sdk/typescript/node_modules sdk/typescript/dist
+	@rm -rf adapter/*.egg-info proxy/*.egg-info sdk/python/*.egg-info
 	@rm -rf web/node_modules web/dist adapter/hermes_mobile/pages proxy/hermes_client_proxy/pages
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
