@@ -37,6 +37,7 @@ if TYPE_CHECKING or not MISSING_PACKAGES:
     from .prompts import Card
     from .server import Answered, Door, DoorError
     from .settings import Settings, SettingsError
+    from .unfinished import Unfinished
 
 log = logging.getLogger("hermes_mobile")
 
@@ -44,7 +45,7 @@ PLATFORM = "mobile"
 # How long a message may keep the door waiting for Hermes to take it; a command that Hermes carries
 # out at once takes longer and goes on by itself.
 HAND_OVER_SECONDS = 2.0
-# Devices that came are looked for this often.
+# Devices that came, and texts that grew, are noted this often.
 NOTICE_SECONDS = 0.5
 
 Result = TypeVar("Result")
@@ -61,6 +62,7 @@ class _House:
     secret: str
     door: Door
     text: OutgoingText
+    unfinished: Unfinished
     desk: CardDesk
     devices: dict[str, None] = field(default_factory=dict)
     open: bool = False
@@ -143,11 +145,15 @@ class MobileAdapter(BasePlatformAdapter):
             return self._cannot_start("mobile_port", str(error), True)
         house.open = True
         _running = weakref.ref(self)
+        for chat, texts in house.unfinished.take().items():
+            for message_id, text in texts.items():  # a killed process left them half written
+                house.door.say(chat, text, message_id=message_id)
+            house.door.turn_ended(chat)
         try:
             door_files.write_door(home, settings.host, house.door.port)
         except door_files.DoorFilesError as error:
             log.warning("`hermes send` may not find the door: %s", error)
-        self._noticing = self._loop.create_task(self._notice_devices())
+        self._noticing = self._loop.create_task(self._take_notes())
         self._mark_connected()
         return True
 
@@ -160,11 +166,13 @@ class MobileAdapter(BasePlatformAdapter):
             self._kept = _house
             return _house
         door = Door(settings, self, deliver_secret=secret)
+        unfinished = Unfinished(door_files.folder(door_files.hermes_home()) / "unfinished.json")
         self._kept = _house = _House(
             settings,
             secret,
             door,
-            OutgoingText(door, cursor=self._streaming_cursor),
+            OutgoingText(door, cursor=self._streaming_cursor, finished=unfinished.finished),
+            unfinished,
             CardDesk(
                 door,
                 Approvals(hermes_approval, _redaction()),
@@ -235,14 +243,15 @@ class MobileAdapter(BasePlatformAdapter):
         if self._kept is not None:
             await self._kept.desk.expired(card)
 
-    async def _notice_devices(self) -> None:
-        """Keep the list of devices that were here, for Hermes' channel directory."""
+    async def _take_notes(self) -> None:
+        """Keep what others need: the devices that were here, the messages that are unfinished."""
         while self._house is not None:
             house = self._house
             for device in list(house.door.hub.devices.values()):
                 if device.conn is not None and device.id not in house.devices:
                     house.devices[device.id] = None
                     await asyncio.to_thread(_list_device, device.id)
+            await asyncio.to_thread(house.unfinished.note, house.text.unfinished())
             await asyncio.sleep(NOTICE_SECONDS)
 
     async def _event(self, incoming: Incoming) -> MessageEvent:
@@ -486,7 +495,7 @@ class MobileAdapter(BasePlatformAdapter):
         **_: Any,
     ) -> SendResult:
         """An image the app fetches itself."""
-        return self._show_url(chat_id, "image", image_url, caption, reply_to)
+        return await self._show_address(chat_id, "image", image_url, caption, reply_to)
 
     @_on_home_loop
     async def send_animation(
@@ -499,7 +508,7 @@ class MobileAdapter(BasePlatformAdapter):
         **_: Any,
     ) -> SendResult:
         """An animation the app fetches itself."""
-        return self._show_url(chat_id, "animation", animation_url, caption, reply_to)
+        return await self._show_address(chat_id, "animation", animation_url, caption, reply_to)
 
     async def deliver(
         self, device: str, text: str, media_files: Sequence[Any], as_document: bool
@@ -544,9 +553,15 @@ class MobileAdapter(BasePlatformAdapter):
         )
         return self._show(chat, media)
 
-    def _show_url(
+    async def _show_address(
         self, chat: str, kind: MediaKind, url: str, caption: str | None, reply_to: str | None
     ) -> SendResult:
+        if not url.lower().startswith(("https://", "http://")):
+            # The app could not fetch it: a path of this machine, or nothing that is a file.
+            path = outbound_files.local_path(url)
+            if path is None:
+                return await self.send(chat, f"{caption}\n{url}" if caption else url, reply_to)
+            return await self._show_file(chat, kind, path, caption, reply_to)
         mime, name = outbound_files.of_url(url, kind)
         return self._show(
             chat, OutgoingMedia(kind, mime, name, b"", url, caption or None, reply_to or None)

@@ -83,6 +83,14 @@ def of_url(url: str, kind: MediaKind) -> tuple[str, str]:
     return guessed or _DEFAULT_MIME[kind], name or f"{kind}{fallback}"
 
 
+def local_path(url: str) -> str | None:
+    """The path in a `file://` address or a plain absolute path; None for anything else."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return unquote(parts.path)
+    return url if os.path.isabs(url) else None
+
+
 def kind_of(path: str, *, voice: bool = False, as_document: bool = False) -> MediaKind:
     """What kind a file is sent as, by its name, like Hermes does it."""
     suffix = Path(path).suffix.lower()

@@ -79,10 +79,13 @@ class OutgoingText:
         door: Shower,
         *,
         cursor: Callable[[], str] = lambda: DEFAULT_CURSOR,
+        finished: Callable[[str], None] = lambda message_id: None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._door = door
         self._cursor = cursor
+        # Called with a message's id before its last frame leaves.
+        self._finished = finished
         self._loop = loop or asyncio.get_running_loop()
         self._chats: dict[str, _Chat] = {}
 
@@ -122,6 +125,14 @@ class OutgoingText:
     def busy(self) -> list[str]:
         """The chats with a turn or with a message that may still change."""
         return [chat for chat, state in self._chats.items() if state.in_turn or state.open]
+
+    def unfinished(self) -> dict[str, dict[str, str]]:
+        """The messages that may still change: chat -> id -> newest text."""
+        return {
+            chat: {m.id: m.text if m.waiting is None else m.waiting for m in state.open.values()}
+            for chat, state in self._chats.items()
+            if state.open
+        }
 
     def draft(self, chat: str, draft_id: int, content: str, owner: object) -> str | None:
         """A growing answer. Returns the message's id, None when there is nothing to show."""
@@ -252,6 +263,7 @@ class OutgoingText:
             message.timer.cancel()
             message.timer = None
         message.waiting = None
+        self._finished(message.id)
         state.open.pop(message.id, None)
         if message.draft_id is not None:
             state.over.append(message.draft_id)

@@ -19,8 +19,9 @@ from hermes_cli.plugins import discover_plugins  # noqa: E402
 with open(os.path.join(os.environ["HERMES_HOME"], "config.yaml"), "w") as file:
     json.dump({"plugins": {"enabled": ["mobile-platform"]}}, file)
 discover_plugins()
-from hermes_mobile.adapter import MobileAdapter, running  # noqa: E402
 from picows.websockets.asyncio.client import connect  # noqa: E402
+
+from hermes_mobile.adapter import MobileAdapter, running  # noqa: E402
 
 
 async def frames(port: int, count: int) -> list[dict[str, object]]:

@@ -208,6 +208,18 @@ def test_addresses() -> None:
     assert outbound_files.of_url("https://x/", "animation") == ("image/gif", "animation.gif")
 
 
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("file:///tmp/a%20b.png", "/tmp/a b.png"), ("/tmp/a.png", "/tmp/a.png"),
+        ("file://elsewhere/a.png", None), ("data:image/png;base64,x", None), ("a.png", None),
+    ],
+)  # fmt: skip
+def test_what_is_a_file_of_this_machine(url: str, path: str | None) -> None:
+    """An app cannot fetch it; the door reads it."""
+    assert outbound_files.local_path(url) == path
+
+
 def test_the_secret_is_made_once(tmp_path: Path) -> None:
     """Many start together: all read the same, private and long."""
     found: list[str] = []
