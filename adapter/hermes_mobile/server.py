@@ -77,6 +77,8 @@ _socket_log.setLevel(logging.ERROR)
 MAX_KNOCKING = 256
 UPGRADE_TIMEOUT = 10.0
 BACKLOG = 512
+# Connections that were refused before `ready` and are being closed; beyond this the oldest is cut.
+MAX_LEAVING = 128
 # After a close frame the client has this long to close its side, so that it reads our last frame.
 LINGER = 3.0
 # Without any byte for this long the client is asked for a sign of life, then given up.
@@ -86,7 +88,7 @@ HEARTBEAT = 5.0
 # A client that takes nothing of what waits for it for this long is cut off.
 STALL_AFTER = 30.0
 # Before `ready` a client may send this many WebSocket frames: a hello in pieces, and pings.
-MAX_HELLO_FRAMES = 1024
+MAX_HELLO_FRAMES = 512
 # From this size on a frame's memory is given back.
 LARGE_FRAME = 256 * 1024
 # picows copies a frame up to this size before it writes; a header takes up to this much room.
@@ -166,6 +168,7 @@ class Door:
         self._next_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._heart: asyncio.Task[None] | None = None
+        self._leaving: OrderedDict[ConnId, Socket] = OrderedDict()
         self._queues: dict[str, deque[Incoming]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -493,7 +496,15 @@ class Door:
         self.hub.opened(self._next_id, Peer.of(remote, headers, self.settings), self._loop.time())
         return self._next_id
 
+    def _leaves(self, sock: Socket) -> None:
+        """A stranger is being closed: those who take their time hold memory too."""
+        self._leaving[sock.conn] = sock
+        if len(self._leaving) > MAX_LEAVING:
+            _, oldest = self._leaving.popitem(last=False)
+            oldest.cut()
+
     def _closed(self, conn: ConnId) -> None:
+        self._leaving.pop(conn, None)
         if self._sockets.pop(conn, None) is not None:
             self.hub.closed(conn, self._loop.time())
             self._drain()
@@ -510,6 +521,7 @@ class Socket(picows.WSListener):
         self._closing = False
         self._fragments: bytearray | None = None
         self._gate: _Gate | None = None
+        self._end: asyncio.TimerHandle | None = None
         self._mark: tuple[int, int, int] = (0, 0, 0)
         self._frames = 0
         self._alive = self._flowing = self._asked = door._loop.time()
@@ -539,6 +551,7 @@ class Socket(picows.WSListener):
             hub = self._door.hub
             hub.fail(hub.connections[self.conn], _too_many_pieces())
             self._door._drain()
+            self._gate.shut()
             return
         if kind not in (_TEXT, _BINARY, _CONTINUATION):
             # One who takes nothing gets no pongs either: they would pile up in memory.
@@ -560,6 +573,10 @@ class Socket(picows.WSListener):
         if not self.gone.done():
             self.gone.set_result(None)
         self._door._closed(self.conn)
+        # The gate and the timer hold the reader, and so its buffer.
+        self._gate = None
+        if self._end is not None:
+            self._end.cancel()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -601,9 +618,12 @@ class Socket(picows.WSListener):
         self._closing = True
         with contextlib.suppress(Exception):
             self._transport.send_close(code, reason.encode()[:120])
-        self._door._loop.call_later(linger, self._cut)
+        self._end = self._door._loop.call_later(linger, self.cut)
+        if self._gate is not None:
+            self._door._leaves(self)
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """End the connection now."""
         if not self.gone.done():
             self._transport.disconnect(False)
 
@@ -655,7 +675,7 @@ class Socket(picows.WSListener):
             with contextlib.suppress(Exception):
                 self._transport.send_close(1000 if code == _NO_CODE else code, b"")
             # One who takes nothing would keep the socket open until all is written.
-            self._door._loop.call_later(LINGER, self._cut)
+            self._end = self._door._loop.call_later(LINGER, self.cut)
         self._transport.disconnect()
 
     def _hello_too_big(self) -> None:
@@ -675,6 +695,10 @@ class _Gate(asyncio.BufferedProtocol):
         self._left = limit
         self._passed = passed
         stream.set_protocol(self)
+
+    def shut(self) -> None:
+        """Let nothing more through."""
+        self._left = -1
 
     def open(self) -> None:
         """Let the reader read by itself from now on."""

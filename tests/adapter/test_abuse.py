@@ -32,7 +32,7 @@ from .raw_client import (
 )
 
 MIB = 1024 * 1024
-CROWD = 300
+CROWD = 700
 ROOT = Path(__file__).parents[2]
 
 
