@@ -409,8 +409,9 @@ export class Conversation {
       this.#progress.set(id, { done: sent, size });
       this.#parts.changed();
     });
-    on("error", ({ code, message }) => {
-      this.#parts.trouble({ code, message });
+    on("error", ({ code, message, fatal }) => {
+      // A fatal one ends the connection, and the connection's own state tells why.
+      if (!fatal) this.#parts.trouble({ code, message });
     });
     on("warning", ({ code, message }) => {
       if (code === "storage_failed") this.#parts.trouble({ code: "storage_closed", message });

@@ -430,6 +430,7 @@ export class AppView extends View {
   #open(agent: Agent | undefined): void {
     this.conversation?.close();
     this.conversation = undefined;
+    this.trouble = "";
     if (agent === undefined) return;
     this.#choose({ current: agent.id });
     const conversation = new Conversation({

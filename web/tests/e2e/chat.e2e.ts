@@ -1,0 +1,382 @@
+/** The chat in a real browser, against the scripted agent and against a real Hermes Agent. */
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { Browser, PHONE, expectAccessible, until } from "./browser.ts";
+import { ChatPage, occurrences, words } from "./chat-page.ts";
+import { Line } from "./line.ts";
+import { startHermes, startScripted, type Running } from "./processes.ts";
+
+/** What Chromium itself writes when a line is cut, which no page can prevent. */
+const CUT = /WebSocket connection|ERR_CONNECTION|ERR_EMPTY_RESPONSE|Failed to load resource/;
+const AGENTS = { "the scripted agent": startScripted, "a real Hermes Agent": startHermes };
+
+describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) => {
+  let running: Running;
+  let line: Line;
+  let browser: Browser;
+  let chat: ChatPage;
+
+  beforeAll(async () => {
+    running = await startAgent();
+  });
+  afterAll(async () => {
+    await running.stop();
+  });
+  beforeEach(async () => {
+    line = await Line.to(running.door);
+    browser = await Browser.start();
+    chat = new ChatPage(await browser.page());
+    await chat.connect(line.address, running.token);
+  });
+  afterEach(async () => {
+    await browser.close();
+    await line.close();
+  });
+
+  test("holds a conversation with Markdown, code and a copy button", async () => {
+    await chat.say("hello");
+    await chat.answer("echo: hello");
+    await chat.say("some *emphasis* and code:\n\n```js\nlet answer = 42;\n```");
+    await chat.page.locator("hm-entry.said .code pre").waitFor();
+    expect(await chat.page.locator("hm-entry.said em").innerText()).toBe("emphasis");
+    await chat.page.locator("hm-entry.said [data-copy]").click();
+    await chat.page.getByText("Copied").waitFor();
+    const copied = await chat.page.evaluate(() => navigator.clipboard.readText());
+    expect(copied.trim()).toBe("let answer = 42;");
+    expect(await chat.sent()).toHaveLength(2);
+    await until(
+      async () => (await chat.page.locator("hm-line").innerText()) === "Connected",
+      "the end of the turn",
+    );
+    browser.expectCalm();
+  });
+
+  test("shows nothing of an answer as HTML, and fetches nothing it names", async () => {
+    const before = browser.requests.length;
+    await chat.say(
+      'x <img src="http://127.0.0.1:9/a.png" onerror="alert(1)"> ![pic](http://127.0.0.1:9/b.png) ' +
+        "[js](javascript:alert(1)) <script>alert(1)</script> end",
+    );
+    await chat.answer(/end$/);
+    const entry = chat.page.locator("hm-entry.said").last();
+    expect(await entry.locator("img, script").count()).toBe(0);
+    expect(await entry.innerText()).toContain("<script>");
+    expect(await entry.locator('a[href^="javascript"]').count()).toBe(0);
+    expect(browser.requests.slice(before).filter((request) => request.includes(":9/"))).toEqual([]);
+    browser.expectCalm();
+  });
+
+  test("shows an answer growing, in one entry", async () => {
+    await chat.say("stream 40 50");
+    const seen = new Set<number>();
+    await until(async () => {
+      const [text = ""] = (await chat.answers()).slice(-1);
+      if (text !== "") seen.add(text.length);
+      return text === words(40);
+    }, "the whole answer");
+    expect(seen.size).toBeGreaterThan(3);
+    expect(occurrences(await chat.answers(), "word1 ")).toBe(1);
+    await until(
+      async () => (await chat.page.locator(".growing").count()) === 0,
+      "the end of the growth",
+    );
+    browser.expectCalm();
+  });
+
+  test("answers an approval with the exact command on the card", async () => {
+    await chat.say("approve rm -rf /tmp/no-such-folder");
+    const card = await chat.card();
+    expect(await card.locator("pre").innerText()).toBe("rm -rf /tmp/no-such-folder");
+    expect(await card.locator("[role=timer]").innerText()).toMatch(/\d+:\d\d left/);
+    await expectAccessible(chat.page);
+    await card.getByRole("button", { name: "Allow once" }).click();
+    await chat.answer(/^approval: once/);
+    expect(await chat.outcomes()).toEqual(["Allowed once"]);
+    await chat.say("approve rm -rf /tmp/no-such-folder");
+    await (await chat.card()).getByRole("button", { name: "Deny" }).click();
+    await chat.answer(/^approval: deny/);
+    expect(await chat.outcomes()).toEqual(["Allowed once", "Denied"]);
+    browser.expectCalm();
+  });
+
+  test("answers a question by choice and in own words", async () => {
+    await chat.say("clarify Tea or coffee?|tea|coffee");
+    const card = await chat.card();
+    await card.getByRole("button", { name: "coffee" }).click();
+    await chat.answer("clarify: coffee");
+    await chat.say("clarify Tea or coffee?|tea|coffee");
+    await (await chat.card()).getByRole("button", { name: "Something else" }).click();
+    await chat.page.locator("hm-card textarea").fill("cocoa");
+    await chat.page.keyboard.press("Enter");
+    await chat.answer("clarify: cocoa");
+    expect(await chat.outcomes()).toEqual(["Answered: coffee", "Answered: cocoa"]);
+    browser.expectCalm();
+  });
+
+  test("confirms a slash command", async () => {
+    await chat.say("confirm");
+    const card = await chat.card();
+    await card.getByRole("button", { name: "Yes, once" }).click();
+    await until(async () => (await chat.outcomes()).includes("Confirmed"), "the outcome");
+    browser.expectCalm();
+  });
+
+  test("sends a file and a recording, and takes a file", async () => {
+    const bytes = Buffer.from("The file of this test.\n".repeat(20_000));
+    const sha256 = createHash("sha256").update(bytes).digest("hex");
+    await chat.page
+      .locator("hm-composer input[type=file]")
+      .setInputFiles({ name: "notes.bin", mimeType: "application/octet-stream", buffer: bytes });
+    await chat.say("what is it?");
+    const described = await chat.answer(new RegExp(sha256));
+    expect(described).toContain("notes.bin");
+    expect(described).toContain("what is it?");
+
+    await chat.page.getByRole("button", { name: "Record voice" }).click();
+    await until(
+      async () => (await chat.page.locator(".lasted").innerText()) !== "0:00",
+      "a second of recording",
+    );
+    await chat.page.getByRole("button", { name: "Send the recording" }).click();
+    await chat.answer(/voice|audio/i);
+
+    await chat.say("document");
+    const link = chat.page.locator("hm-entry.shown a[download]").last();
+    await link.waitFor();
+    const [download] = await Promise.all([chat.page.waitForEvent("download"), link.click()]);
+    const saved = await readFile(await download.path());
+    expect(saved.subarray(0, 5).toString()).toBe("%PDF-");
+    browser.expectCalm();
+  });
+
+  test("shows every kind of file in its place", async () => {
+    // One after the other: a text in the middle of a turn interrupts Hermes.
+    for (const [kind, element] of [
+      ["image", "img >> nth=0"],
+      ["animation", "img >> nth=1"],
+      ["voice", "audio"],
+      ["video", "video"],
+    ]) {
+      await chat.say(kind ?? "");
+      await chat.page.locator(`hm-entry.shown ${element}`).waitFor();
+    }
+    const loaded = await chat.page
+      .locator("hm-entry.shown img")
+      .evaluateAll((all) => all.map((one) => (one as HTMLImageElement).naturalWidth > 0));
+    expect(loaded).toEqual([true, true]);
+    await expectAccessible(chat.page);
+    browser.expectCalm();
+  });
+
+  test("loses and doubles nothing when the line is cut and mended", async () => {
+    await chat.say("stream 60 60");
+    await chat.answer(/word5/);
+    line.cut();
+    await chat.phase("waiting");
+    await chat.say("written without a line");
+    await chat.page.locator("hm-entry.mine").last().getByText("Waiting").waitFor();
+    line.mend();
+    await chat.page.getByRole("button", { name: "Try now" }).click();
+    await chat.ready();
+    await chat.answer(/written without a line/, 40_000);
+    const answers = await chat.answers();
+    expect(occurrences(answers, "echo: written without a line")).toBe(1);
+    expect(occurrences(answers, "word1 word2")).toBe(1);
+    expect(await chat.sent()).toEqual(["stream 60 60", "written without a line"]);
+    browser.expectCalm(CUT);
+  });
+
+  test("finds the answer again after a reload in the middle of it", async () => {
+    await chat.say("stream 60 60");
+    await chat.answer(/word8/);
+    await chat.page.reload();
+    await chat.ready();
+    await chat.answer(words(60));
+    expect(await chat.answers()).toEqual([words(60)]);
+    expect(await chat.sent()).toEqual(["stream 60 60"]);
+    browser.expectCalm();
+  });
+
+  test("is the same conversation in two windows", async () => {
+    await chat.say("from the first");
+    await chat.answer("echo: from the first");
+    const other = new ChatPage(await browser.context.newPage());
+    await other.page.goto(`http://${line.address}/chat/`);
+    await other.phase("elsewhere");
+    expect(await other.answers()).toEqual(["echo: from the first"]);
+    await chat.say("live");
+    await other.answer("echo: live");
+    // Who uses a window takes the lead with it.
+    await other.say("from the second");
+    await other.answer("echo: from the second");
+    await chat.phase("elsewhere");
+    await chat.answer("echo: from the second");
+    const all = ["echo: from the first", "echo: live", "echo: from the second"];
+    expect(await chat.answers()).toEqual(all);
+    expect(await other.answers()).toEqual(all);
+    expect(await other.sent()).toEqual(["from the first", "live", "from the second"]);
+    browser.expectCalm();
+  });
+});
+
+describe("the chat by itself", () => {
+  let running: Running;
+  let line: Line;
+
+  beforeAll(async () => {
+    running = await startScripted();
+    line = await Line.to(running.door);
+  });
+  afterAll(async () => {
+    await line.close();
+    await running.stop();
+  });
+
+  const LOOKS = [
+    { name: "a phone, light", ...PHONE, dark: false },
+    { name: "a phone, dark", ...PHONE, dark: true },
+    { name: "a desktop, light", width: 1280, height: 800, dark: false },
+    { name: "a desktop, dark", width: 1280, height: 800, dark: true },
+  ];
+  test.each(LOOKS)("has no serious barrier on $name", async (look) => {
+    const browser = await Browser.start(look);
+    try {
+      const chat = new ChatPage(await browser.page());
+      await chat.page.goto(`http://${line.address}/chat/`);
+      await chat.page.locator("hm-agent-form").waitFor();
+      await expectAccessible(chat.page);
+      await chat.connect(line.address, running.token);
+      await expectAccessible(chat.page);
+      await chat.say("# One\n\n- a\n- b\n\n| x | y |\n|---|---|\n| 1 | 2 |\n\n```\ncode\n```");
+      await chat.page.locator("hm-entry.said table").waitFor();
+      await expectAccessible(chat.page);
+      const wide = await chat.page.evaluate(
+        () => document.documentElement.scrollWidth - window.innerWidth,
+      );
+      expect(wide).toBeLessThanOrEqual(0);
+      await chat.say("clarify Tea or coffee?|tea|coffee");
+      await chat.card();
+      await expectAccessible(chat.page);
+      if (look.width < 500) {
+        await chat.page.getByRole("button", { name: "Agents and settings" }).click();
+        await chat.page.locator("dialog.sheet[open]").waitFor();
+        await expectAccessible(chat.page);
+      }
+      browser.expectCalm();
+    } finally {
+      await browser.close();
+    }
+  });
+
+  test.each([
+    ["ru-RU", "На связи", "Сообщение"],
+    ["zh-CN", "已连接", "消息"],
+  ])("speaks %s", async (locale, connected, placeholder) => {
+    const browser = await Browser.start({ locale });
+    try {
+      const chat = new ChatPage(await browser.page());
+      await chat.connect(line.address, running.token);
+      expect(await chat.page.locator("hm-line").innerText()).toBe(connected);
+      expect(await chat.field.getAttribute("placeholder")).toBe(placeholder);
+      expect(await chat.page.getAttribute("html", "lang")).toBe(locale.slice(0, 2));
+    } finally {
+      await browser.close();
+    }
+  });
+
+  test("says why it may not come in, and keeps the token out of every address", async () => {
+    const browser = await Browser.start();
+    try {
+      const page = await browser.page();
+      await page.goto(
+        `http://${line.address}/chat/?token=from-the-address&url=ws://evil.example/ws`,
+      );
+      expect(await page.locator("#agent-token").inputValue()).toBe("");
+      expect(await page.locator("#agent-url").inputValue()).toBe(`ws://${line.address}/ws`);
+      await page.locator("#agent-token").fill("not-the-right-token");
+      await page.locator("hm-agent-form button[type=submit]").click();
+      await page.getByText("does not accept this token").waitFor();
+      await expectAccessible(page);
+      expect(browser.requests.filter((request) => request.includes("not-the-right"))).toEqual([]);
+    } finally {
+      await browser.close();
+    }
+  });
+
+  test("takes a connection code that is pasted", async () => {
+    const browser = await Browser.start(PHONE);
+    try {
+      const page = await browser.page();
+      await page.goto(`http://${line.address}/chat/`);
+      await page.getByRole("button", { name: "Paste a code" }).click();
+      const code = {
+        hermes_mobile: 1,
+        url: `ws://${line.address}/ws`,
+        token: running.token,
+        name: "Pasted",
+      };
+      await page.locator("textarea.code").fill(JSON.stringify(code));
+      await page.locator("hm-agent-form button[type=submit]").click();
+      await page.locator("hm-line[data-phase=ready]").waitFor();
+      expect(await page.locator("h1").innerText()).toBe("Pasted");
+    } finally {
+      await browser.close();
+    }
+  });
+
+  test("sends a failed message again, and takes one back", async () => {
+    const browser = await Browser.start();
+    const own = await Line.to(running.door);
+    try {
+      const chat = new ChatPage(await browser.page());
+      await chat.connect(own.address, running.token);
+      own.cut();
+      await chat.phase("waiting");
+      await chat.page
+        .locator("hm-composer input[type=file]")
+        .setInputFiles({ name: "late.txt", mimeType: "text/plain", buffer: Buffer.from("late") });
+      await chat.page.locator("hm-composer button[type=submit]").click();
+      await chat.page.locator(".upload").getByRole("button", { name: "Cancel" }).click();
+      await until(async () => (await chat.page.locator("hm-entry").count()) === 0, "nothing left");
+      await chat.say("kept over a reload");
+      await chat.page.locator("hm-entry.mine").getByText("Waiting").waitFor();
+      own.mend();
+      await chat.page.reload();
+      await chat.answer("echo: kept over a reload");
+      expect(await chat.sent()).toEqual(["kept over a reload"]);
+      await chat.say("fail");
+      await chat.page.getByRole("button", { name: "Send again" }).waitFor();
+      await chat.page.getByRole("button", { name: "Remove" }).click();
+      await until(async () => !(await chat.sent()).includes("fail"), "the failed one is gone");
+      browser.expectCalm(CUT);
+    } finally {
+      await browser.close();
+      await own.close();
+    }
+  });
+
+  test("opens without a network", async () => {
+    const browser = await Browser.start();
+    const own = await Line.to(running.door);
+    try {
+      const chat = new ChatPage(await browser.page());
+      await chat.connect(own.address, running.token);
+      await chat.say("hello");
+      await chat.answer("echo: hello");
+      await chat.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
+      await until(
+        () => chat.page.evaluate(() => navigator.serviceWorker.controller !== null),
+        "the worker",
+      );
+      own.cut();
+      await chat.page.reload();
+      await chat.phase("waiting");
+      expect(await chat.answers()).toEqual(["echo: hello"]);
+      browser.expectCalm(CUT);
+    } finally {
+      await browser.close();
+      await own.close();
+    }
+  });
+});
