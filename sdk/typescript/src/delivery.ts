@@ -86,7 +86,6 @@ export class Delivery {
     this.#accepts = accepts;
     this.#leftovers = { count: 0, bytes: 0 };
     this.#receipts.clear();
-    this.#parts.outbox.requeue();
     this.pump();
   }
 

@@ -38,10 +38,10 @@ test.each<[string, readonly Partial<SseEvent>[]]>([
 test("Any split of the bytes gives the same events.", () => {
   const text =
     "\uFEFF: hello\r\nretry: 1500\r\n\r\nid: a:1\rdata: 当前页\rdata: 😀\r\revent: heartbeat\ndata: {}\n\n" +
-    'id: a:2\r\ndata: {"x":"é"}\r\n\r\n\r\ndata\n\ndata: end';
+    'id: a:2\r\ndata: {"x":"é"}\r\n\r\n\r\nevent: tick\r\ndata: 1\r\ndata: 2\r\n\r\ndata\n\ndata: end';
   const all = bytes(text);
   const whole = decode([all]);
-  expect(whole.events).toHaveLength(4);
+  expect(whole.events).toHaveLength(5);
 
   for (let first = 0; first <= all.length; first += 1) {
     for (let second = first; second <= all.length; second += 7) {
