@@ -296,10 +296,14 @@ class Door:
             self._drain()
 
     def ask(self, chat: str, card: Card) -> str:
-        """Show a card, now or after the device's next `ready`; its id."""
-        id = self.hub.ask(chat, card, self._now())
-        self._drain()
-        return id
+        """Show a card, now or after the device's next `ready`; its id.
+
+        Raises `OutboxFull` as `say` does.
+        """
+        try:
+            return self.hub.ask(chat, card, self._now())
+        finally:
+            self._drain()
 
     def close_card(
         self, card_id: str, option_id: str | None = None, *, expired: bool = False
