@@ -541,9 +541,6 @@ class ProxyApp:
             more.append((b"retry-after", str(error.retry_after).encode()))
         if error.allow is not None:
             more.append((b"allow", error.allow.encode()))
-        if error.status in (400, 413) and exchange.method == "POST":
-            # What is left of a body that is not read any more must not be taken for a request.
-            more.append((b"connection", b"close"))
         body = contract.ErrorBody(
             False, error.code, error.message, exchange.trace_id, exchange.request_id
         )

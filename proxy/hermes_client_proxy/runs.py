@@ -407,7 +407,10 @@ class Runs:
                 if not run.approvals.open:
                     run.receive({**waiting, "event": "approval.request"})
                     run.log.notify()
-            elif (request := run.approvals.lost()) is not None:
+            elif status.get("last_event") in (None, "approval.request") and (
+                request := run.approvals.lost()
+            ):
+                # The status stays after the request ran out; its last event tells.
                 run.add(run.translator.note(request.pop("event"), **request))
         return False
 

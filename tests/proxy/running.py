@@ -137,3 +137,9 @@ async def browsing(upstream_url: str | None, **options: Any) -> AsyncIterator[Br
             yield Browser(url, app, client)
         finally:
             await app.aclose()
+
+
+async def until_ended(process: asyncio.subprocess.Process) -> int:
+    """The exit status of a process that is asked to end."""
+    async with asyncio.timeout(PATIENCE * 2):
+        return await process.wait()
