@@ -93,8 +93,8 @@ export class Windows<Content> {
 
   #ask(): void {
     this.#answered = false;
-    this.#signal({ kind: "who" });
     this.#after(this.#parts.patience ?? 250);
+    this.#signal({ kind: "who" });
   }
 
   #after(delay: number): void {

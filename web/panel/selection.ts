@@ -40,9 +40,15 @@ export class PageSelection {
   };
 
   readonly #look = (): void => {
-    if (document.activeElement === this.#panel || performance.now() < this.#insideUntil) return;
-    const anchor = document.getSelection()?.anchorNode;
-    if (anchor != null && this.#panel.contains(anchor)) return;
+    const selection = document.getSelection();
+    const anchor = selection?.anchorNode ?? undefined;
+    const inside =
+      anchor !== undefined &&
+      (this.#panel.contains(anchor) || anchor.getRootNode() === this.#panel.shadowRoot);
+    if (inside) return;
+    // A selection that ends because the person turned to the panel is still what they mean.
+    const turned = document.activeElement === this.#panel || performance.now() < this.#insideUntil;
+    if (turned && selection?.isCollapsed !== false) return;
     this.#set(selectedText().trim().slice(0, LONGEST));
   };
 

@@ -246,7 +246,7 @@ describe("the panel", () => {
         contentType: "text/html",
         headers: {
           "Content-Security-Policy":
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
             "require-trusted-types-for 'script'; base-uri 'none'; form-action 'none'",
         },
         body: `<!doctype html><html lang="en"><head><title>Hostile</title>
