@@ -3,6 +3,7 @@
     hermes-mobile serve --agent demo     the door with the embedded scripted agent
     hermes-mobile chat URL               talk with an agent in the terminal
     hermes-mobile send --to DEVICE TEXT  deliver a message to a device
+    hermes-mobile conform URL            does a door keep to protocol v1
 
 Starting with `--help` costs nothing: each command imports what it needs when it runs.
 """
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from . import __version__
+from .conformance.command import add_arguments as conform_arguments
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -108,6 +110,18 @@ def _parser() -> argparse.ArgumentParser:
     send.add_argument("--file", action="append", default=[], metavar="PATH", help="attach a file")
     send.add_argument("--url", help="the door, when it is not this machine's gateway")
     send.set_defaults(run=_send)
+
+    conform = commands.add_parser(
+        "conform",
+        parents=[shared],
+        help="check whether a door keeps to protocol v1",
+        description="Plays the contract of protocol v1 against any door, from outside. Use a door "
+        "that nobody works with: it is sent mistakes, large files and deliveries. The checks that "
+        "need an agent speak the words of the scripted one (`hermes-mobile serve --agent demo`). "
+        "Exit status: 0 all passed, 1 something failed, 2 nothing could be checked.",
+    )
+    conform_arguments(conform)
+    conform.set_defaults(run=_conform)
     return parser
 
 
@@ -220,9 +234,9 @@ def _chat(args: argparse.Namespace) -> int:
     return asyncio.run(chat.run(client, args.url, patience=args.patience))
 
 
-def _missing(error: ImportError) -> str:
+def _missing(error: ImportError, what: str = "the terminal chat") -> str:
     return (
-        f"the terminal chat needs the package {error.name}: "
+        f"{what} needs the package {error.name}: "
         f'"{sys.executable}" -m pip install "hermes-mobile[cli]"'
         " (from a checkout: pip install ./sdk/python './adapter[cli]')"
     )
@@ -238,6 +252,18 @@ def _ask_token() -> str:
     if not sys.stdin.isatty():
         return ""
     return getpass.getpass("Token: ").strip()
+
+
+# conform
+
+
+def _conform(args: argparse.Namespace) -> int:
+    from .conformance import command
+
+    try:
+        return command.run(args)
+    except ImportError as error:
+        return _complain(_missing(error, "the conformance kit"), FAILED)
 
 
 # send
