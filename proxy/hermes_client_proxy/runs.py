@@ -14,18 +14,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import aiohttp
 import msgspec
 
 from . import sse
 from .approvals import Approvals
 from .contract import NOT_FOUND, RATE_LIMITED, ProxyError
 from .events import INTERRUPTED, LOST, UNREACHABLE, Translator
+from .eventstream import NoStream
 from .logs import log, where
 from .redact import Redactor
 from .runlog import Reader, RunLog, number_of
 from .settings import Settings
-from .upstream import Interface, NoAnswer, Trace, Upstream
+from .upstream import Interface, Trace, Upstream
 
 MAX_EVENT = 16_777_216
 """The greatest single event read from the upstream, in bytes."""
@@ -350,20 +350,20 @@ class Runs:
         "refused" if the request never reached the upstream, "none" if there was no stream.
         """
         decoder = sse.Decoder(MAX_EVENT)
+
+        def take(chunk: bytes) -> None:
+            try:
+                for event in decoder.feed(chunk):
+                    self._take(run, event)
+            finally:
+                run.log.notify()
+            if run.translator.ended:
+                raise _Ended
+
         try:
-            async with self._upstream.events(run.trace, run.run_id, run.last_seq) as watched:
-                content = watched.content
-                while chunk := await content.readany():
-                    watched.alive = True
-                    for event in decoder.feed(chunk):
-                        self._take(run, event)
-                    run.log.notify()
-                    if run.translator.ended:
-                        break
-        except NoAnswer as failure:
+            await self._upstream.read_events(run.trace, run.run_id, run.last_seq, take)
+        except NoStream as failure:
             return "none" if failure.sent else "refused"
-        except (aiohttp.ClientError, TimeoutError, OSError, sse.EventTooLarge):
-            pass
         return "broke"
 
     def _take(self, run: Run, event: sse.ServerSentEvent) -> None:
@@ -482,6 +482,10 @@ class Runs:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Ended(Exception):
+    """The run has ended: nothing more is to be read of its stream."""
 
 
 def _pause(failures: int) -> float:

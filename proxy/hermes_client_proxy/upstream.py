@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -20,6 +19,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from . import eventstream
 from .contract import (
     BAD_REQUEST,
     CONFLICT,
@@ -77,33 +77,6 @@ class NoAnswer(Exception):
         if self.slow:
             return ProxyError(UPSTREAM_UNAVAILABLE, "Hermes did not answer in time.", status=504)
         return ProxyError(UPSTREAM_UNAVAILABLE, "Hermes cannot be reached or broke off.")
-
-
-class EventStream:
-    """An open event stream. Who reads ``content`` sets ``alive`` with each piece: a stream on which
-    nothing comes for *silence* seconds is closed. (A timer for each piece would cost more than
-    reading it.)"""
-
-    def __init__(self, answer: aiohttp.ClientResponse, silence: float) -> None:
-        self.content = answer.content
-        self.alive = True
-        self._answer = answer
-        self._silence = silence
-        self._timer: asyncio.TimerHandle | None = None
-
-    def watch(self) -> None:
-        """Starts to watch for silence."""
-        if not self.alive:
-            self._answer.close()
-            return
-        self.alive = False
-        self._timer = asyncio.get_running_loop().call_later(self._silence, self.watch)
-
-    def close(self) -> None:
-        """Ends the watch and the connection."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._answer.close()
 
 
 class Upstream:
@@ -256,36 +229,21 @@ class Upstream:
         """POST /v1/runs/{id}/approval. Raises NoAnswer."""
         return await self.ask(trace, "POST", f"/v1/runs/{_part(run_id)}/approval", body=body)
 
-    @asynccontextmanager
-    async def events(
-        self, trace: Trace, run_id: str, last_seq: str | None
-    ) -> AsyncIterator[EventStream]:
-        """The bytes of a run's event stream. Raises NoAnswer if there is no such stream to be had;
-        aiohttp's errors while reading mean that it broke, or was silent for too long."""
+    async def read_events(
+        self, trace: Trace, run_id: str, last_seq: str | None, take: Callable[[bytes], None]
+    ) -> None:
+        """Hands the bytes of a run's event stream to *take* until the stream ends or breaks; what
+        *take* raises ends it too. Raises NoStream if there is no such stream to be had."""
         more = {"Accept": "text/event-stream"}
         if last_seq is not None:
             more["Last-Event-ID"] = last_seq
-        timeout = aiohttp.ClientTimeout(total=None, connect=self._settings.connect_timeout)
-        try:
-            async with asyncio.timeout(self._settings.silence):
-                answer = await self.client().get(
-                    self._url(f"/v1/runs/{_part(run_id)}/events"),
-                    headers=self._headers(trace, more),
-                    allow_redirects=False,
-                    timeout=timeout,
-                )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise NoAnswer(sent=False, slow=False) from None
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-            raise NoAnswer(sent=True, slow=False) from None
-        stream = EventStream(answer, self._settings.silence)
-        try:
-            if answer.status != 200 or answer.content_type != "text/event-stream":
-                raise NoAnswer(sent=True, slow=False)
-            stream.watch()
-            yield stream
-        finally:
-            stream.close()
+        await eventstream.read(
+            self._url(f"/v1/runs/{_part(run_id)}/events"),
+            self._headers(trace, more),
+            take,
+            connect_timeout=self._settings.connect_timeout,
+            silence=self._settings.silence,
+        )
 
     # -- sessions ---------------------------------------------------------------------------------
 

@@ -276,6 +276,22 @@ async def test_an_upstream_that_comes_back_is_asked(replayable: bool) -> None:
         assert data_of(await reading)[-1]["output"] == "all of it"
 
 
+@BOTH
+async def test_a_stream_that_falls_silent_counts_as_broken(replayable: bool) -> None:
+    async with (
+        SmallHermes(replayable=replayable) as hermes,
+        browsing(hermes.url, silence=0.2) as browser,
+    ):
+        run_id = (await browser.start())["runId"]
+        reading = asyncio.create_task(browser.read(run_id))
+        await until(lambda: any(r.path == f"/v1/runs/{run_id}" for r in hermes.seen))
+        hermes.last.status.update(status="completed", output="truth")
+        if replayable:
+            hermes.last.end(output="truth")
+
+        assert data_of(await reading)[-1]["output"] == "truth"
+
+
 STREAMS: dict[str, bytes] = {
     "cut inside a character": b'data: {"event":"message.delta","delta":"\xe5\xbd',
     "no terminal event": b'data: {"event":"message.delta","delta":"a"}\n\n: stream closed\n\n',
