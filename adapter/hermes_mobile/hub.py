@@ -348,6 +348,12 @@ class Hub:
         )
         if grant.chat:
             self._own(name, grant.token)
+            living = self.devices[name].conn if name in self.devices else None
+            if living is not None and living.id > conn and not living.refused:
+                # A network gave up an earlier connection's words late: the device itself has moved
+                # on to the newer one, and closing that with 4001 would keep the device away.
+                self._drop(conn, CLOSE_REPLACED, "replaced")
+                return
             self._attach(connection, info, now)
         else:
             connection.box.put(Ready(self._ready(connection, info, hello)))

@@ -139,6 +139,18 @@ def test_a_second_hello_costs_nothing() -> None:
     assert house.hub.online("tel")
 
 
+def test_a_late_hello_of_an_older_connection_takes_nothing_over() -> None:
+    house = House()
+    old = house.open()
+    new = house.join()
+    house.send(old, t="hello", token="main", device={"id": "tel"})
+    assert house.closes() == [(old, 4001, "replaced")]
+    house.close(old)
+    assert house.hub.online("tel")
+    house.hub.say("tel", "hi", now=house.now)
+    assert house.kinds(new) == ["message", "avatar"]
+
+
 def test_the_same_token_takes_the_device_over() -> None:
     house = House()
     old = house.join()

@@ -282,6 +282,10 @@ class Machine(RuleBasedStateMachine):
                 assert line.closing is None
         elif not refused and allowed.get(token) and self.owners.get(chat, token) == token:
             self.owners[chat] = token
+            if any(other > conn for other in others if not self.hub.connections[other].refused):
+                assert line.closing == 4001, "a late hello of an older connection"
+                assert others <= set(self.alive()), "the living connection stays"
+                return
             line.chat = chat
             assert line.closing is None
             assert [(c.conn, c.code) for c in self.closed_now] == [(o, 4001) for o in others]
