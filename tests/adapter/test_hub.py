@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -428,11 +429,12 @@ def test_a_device_that_takes_nothing_is_cut_off_alone(monkeypatch: pytest.Monkey
 def test_an_absent_device_is_bounded_whatever_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MAX_OUTBOX_FRAMES", 20)
     house = House()
-    for put in (
+    puts: list[Callable[[], object]] = [
         lambda: house.hub.say("tel", "text", now=house.now),
         lambda: house.hub.ask("tel", approval_card("ls", "", "s", 9), house.now),
         lambda: house.hub.show("tel", OutgoingMedia("image", "a/b", "f", b"1"), house.now),
-    ):
+    ]
+    for put in puts:
         with pytest.raises(OutboxFull):
             for _ in range(50):
                 put()

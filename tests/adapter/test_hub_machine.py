@@ -246,10 +246,10 @@ class Machine(RuleBasedStateMachine):
 
     # Connections
 
-    @initialize()
-    def the_first_device(self) -> None:
+    @initialize(supports=st.sampled_from([None, ["partial_edits"]]))
+    def the_first_device(self, supports: list[str] | None) -> None:
         self.connect("1.1.1.1")
-        self.say_hello(1, "tel", "main", None)
+        self.say_hello(1, "tel", "main", supports)
 
     @rule(address=st.sampled_from(["1.1.1.1", "2.2.2.2"]))
     def connect(self, address: str) -> None:
@@ -433,7 +433,9 @@ class Machine(RuleBasedStateMachine):
         ),
     )
     def send(self, data: st.DataObject, id: str, frame: dict[str, Any]) -> None:
-        conn = self.pick(data, self.alive(chat=True))
+        self.send_one(self.pick(data, self.alive(chat=True)), id, frame)
+
+    def send_one(self, conn: int, id: str, frame: dict[str, Any]) -> None:
         chat = self.lines[conn].chat
         assert chat is not None
         key = (chat, id)
@@ -656,6 +658,40 @@ class Machine(RuleBasedStateMachine):
                 self.taken[key] = self.now
         self.settle()
 
+    # Whole stories, which single steps would tell too seldom
+
+    @precondition(lambda self: self.alive(chat=True))
+    @rule(data=st.data(), id=st.sampled_from(["a", "b", "c"]))
+    def a_text_that_is_taken(self, data: st.DataObject, id: str) -> None:
+        conn = self.pick(data, self.alive(chat=True))
+        before = len(self.waiting)
+        self.send_one(conn, id, {"t": "text", "text": "hi"})
+        if len(self.waiting) > before and before == 0:
+            incoming = self.waiting.pop()
+            self.taken[incoming.chat, incoming.id] = self.now
+            self.hub.taken(incoming, self.now)
+            self.settle()
+
+    @precondition(lambda self: self.alive(chat=True))
+    @rule(data=st.data(), reads=st.booleans())
+    def a_question_to_be_typed(self, data: st.DataObject, reads: bool) -> None:
+        conn = self.pick(data, self.alive(chat=True))
+        chat = self.lines[conn].chat
+        assert chat is not None
+        if self.tells or self.nearly_full(chat):
+            return
+        self.drain_all(conn)
+        card = clarify_card("q", ["x"], chat, 1000.0, reference=chat)
+        id = self.hub.ask(chat, card, self.now)
+        self.cards[id] = chat
+        self.settle()
+        self.drain_all(conn)
+        self.feed(conn, t="prompt", prompt_id=id, option_id="other")
+        self.hub.answered(self.tells.pop().card_id, True, None, self.now)
+        self.settle()
+        if reads:
+            self.drain_all(conn)
+
     # What always holds
 
     @invariant()
@@ -708,7 +744,7 @@ class Machine(RuleBasedStateMachine):
 def test_the_core_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "MAX_UNAUTHENTICATED", 3)
     monkeypatch.setattr(outbox, "MAX_OUTBOX_FRAMES", SMALL_BOX)
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Machine,
         settings=settings(
             max_examples=MACHINE_EXAMPLES,

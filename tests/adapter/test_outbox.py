@@ -257,7 +257,7 @@ def test_the_accounts_are_exact(steps: list[tuple[str, int, int, bool]]) -> None
         elif step == "state":
             box.put(State(str(number), frame("s")))
         elif step == "card":
-            box.put((Again if flag else Deferred)(lambda now, flag=flag: frame("c")))
+            box.put((Again if flag else Deferred)(lambda now: frame("c")))
         elif step == "revise":
             answer.text, answer.final = "é" * length, flag
             box.revise(answer)

@@ -91,22 +91,26 @@ def test_limits_hold_whatever_comes(frames: list[tuple[str, int, int, int, str]]
     uploads = Uploads()
     model: dict[str, tuple[str, int, dict[int, int]]] = {}
     for id, part, parts, size, kind in frames:
-        decoded = []
+        decoded: list[int] = []
 
         def decode(size: int = size, decoded: list[int] = decoded) -> bytes:
             decoded.append(size)
-            return b""  # accounting uses the announced size of what was decoded
+            return bytes(size)
 
         held_before = dict(model)
         total = sum(sum(sizes.values()) for _, _, sizes in model.values())
         try:
             done = uploads.receive(
-                id, kind=kind, mime="", filename="", caption="", part=part, parts=parts,
-                size=0, decode=decode,
-            ) if size == 0 else uploads.receive(
-                id, kind=kind, mime="", filename="", caption="", part=part, parts=parts,
-                size=size, decode=lambda size=size: bytes(size),
-            )  # fmt: skip
+                id,
+                kind=kind,
+                mime="",
+                filename="",
+                caption="",
+                part=part,
+                parts=parts,
+                size=size,
+                decode=decode,
+            )
         except ProtocolError as error:
             if error.code == "too_big":
                 model.pop(id, None)
