@@ -68,7 +68,7 @@ export class LineView extends Ticking {
       case "connecting":
         return words.connecting;
       case "waiting":
-        return words.retryIn(this.seconds);
+        return words.waitingShort;
       case "paused":
         return line.cause === "offline" ? words.offlineShort : words.hidden;
       case "elsewhere":

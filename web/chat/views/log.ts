@@ -135,7 +135,9 @@ export class LogView extends View {
   #list(): TemplateResult {
     const now = Date.now();
     const entries = this.entries.slice(-this.shownCount);
-    const online = this.live.line.phase === "ready";
+    const { phase } = this.live.line;
+    const online = phase === "ready";
+    const live = online || phase === "elsewhere";
     let last = "";
     return html`${repeat(
       entries,
@@ -155,7 +157,7 @@ export class LogView extends View {
             .entry=${entry}
             .conversation=${this.conversation}
             .online=${online}
-            .growing=${entry.type === "said" && this.live.growing.has(entry.id)}
+            .growing=${live && entry.type === "said" && this.live.growing.has(entry.id)}
             .uploaded=${
               entry.type === "mine" ? this.conversation.progressOf(entry.id)?.done : undefined
             }

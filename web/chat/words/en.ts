@@ -7,6 +7,7 @@ export const en = {
   connected: "Connected",
   connecting: "Connecting…",
   retryIn: (seconds: number) => `No connection. Next try in ${seconds} s`,
+  waitingShort: "No connection",
   retryNow: "Try now",
   offline: "This device has no network. It goes on by itself as soon as there is one.",
   offlineShort: "No network",
@@ -27,7 +28,6 @@ export const en = {
     bad_url: "This address is no agent's address. It looks like wss://agent.example.com/ws.",
     no_token: "There is no token. Enter the one the owner gave you.",
   } as Record<string, string>,
-  stopped: "The connection ended.",
   checkSettings: "Check the settings",
   again: "Connect again",
   waitsForConnection: "It is sent as soon as there is a connection.",
@@ -103,7 +103,6 @@ export const en = {
     animation: "Animation",
   } as Record<string, string>,
   recording: "Recording",
-  transcript: "What was said",
 
   // cards
   cardKind: {
@@ -207,11 +206,8 @@ export const en = {
   welcomeText:
     "Enter the address and the token of your Hermes agent, or scan the code its owner shows you.",
   menu: "Agents and settings",
-  updated: "A new version of the app is ready.",
-  reload: "Reload",
   storageClosed: "This browser keeps nothing for this page: messages are lost when it is closed.",
   dismiss: "Dismiss",
-  ready: "Ready",
   unread: (count: number) => `(${count}) `,
   unknownError: "Something went wrong.",
 };

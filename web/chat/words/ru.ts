@@ -7,6 +7,7 @@ export const ru: Words = {
   connected: "На связи",
   connecting: "Соединение…",
   retryIn: (seconds) => `Нет связи. Новая попытка через ${seconds} с`,
+  waitingShort: "Нет связи",
   retryNow: "Сейчас",
   offline: "На устройстве нет сети. Как только она появится, всё продолжится само.",
   offlineShort: "Нет сети",
@@ -28,7 +29,6 @@ export const ru: Words = {
     bad_url: "Это не адрес агента. Он выглядит так: wss://agent.example.com/ws.",
     no_token: "Токена нет. Введите тот, что дал владелец.",
   },
-  stopped: "Соединение закончилось.",
   checkSettings: "Проверить настройки",
   again: "Подключиться снова",
   waitsForConnection: "Будет отправлено, как только появится связь.",
@@ -93,7 +93,6 @@ export const ru: Words = {
     animation: "Анимация",
   },
   recording: "Запись",
-  transcript: "Что было сказано",
 
   cardKind: {
     exec_approval: "Можно выполнить эту команду?",
@@ -191,12 +190,9 @@ export const ru: Words = {
   welcomeText:
     "Введите адрес и токен агента Hermes или сканируйте код, который покажет его владелец.",
   menu: "Агенты и настройки",
-  updated: "Готова новая версия приложения.",
-  reload: "Обновить",
   storageClosed:
     "Браузер ничего не хранит для этой страницы: сообщения пропадут, когда её закроют.",
   dismiss: "Скрыть",
-  ready: "Готово",
   unread: (count) => `(${count}) `,
   unknownError: "Что-то пошло не так.",
 };

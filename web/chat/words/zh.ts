@@ -7,6 +7,7 @@ export const zh: Words = {
   connected: "已连接",
   connecting: "正在连接…",
   retryIn: (seconds) => `没有连接，${seconds} 秒后重试`,
+  waitingShort: "没有连接",
   retryNow: "立即重试",
   offline: "此设备没有网络。网络恢复后会自动继续。",
   offlineShort: "没有网络",
@@ -25,7 +26,6 @@ export const zh: Words = {
     bad_url: "这不是代理的地址。正确的形式是 wss://agent.example.com/ws。",
     no_token: "没有令牌。请输入所有者给您的令牌。",
   },
-  stopped: "连接已结束。",
   checkSettings: "检查设置",
   again: "重新连接",
   waitsForConnection: "连接恢复后会立即发送。",
@@ -90,7 +90,6 @@ export const zh: Words = {
     animation: "动画",
   },
   recording: "录音",
-  transcript: "语音内容",
 
   cardKind: {
     exec_approval: "允许执行这条命令吗？",
@@ -186,11 +185,8 @@ export const zh: Words = {
   welcomeTitle: "连接您的代理",
   welcomeText: "输入 Hermes 代理的地址和令牌，或扫描所有者出示的二维码。",
   menu: "代理与设置",
-  updated: "应用的新版本已就绪。",
-  reload: "重新加载",
   storageClosed: "浏览器不为此页面保存数据：关闭后消息会丢失。",
   dismiss: "关闭",
-  ready: "就绪",
   unread: (count) => `(${count}) `,
   unknownError: "出了点问题。",
 };

@@ -1,11 +1,14 @@
 /** The chat in a real browser, against the scripted agent and against a real Hermes Agent. */
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { Browser, PHONE, expectAccessible, until } from "./browser.ts";
 import { ChatPage, occurrences, words } from "./chat-page.ts";
 import { Line } from "./line.ts";
-import { startHermes, startScripted, type Running } from "./processes.ts";
+import { ROOT, startHermes, startScripted, type Running } from "./processes.ts";
 
 /** What Chromium itself writes when a line is cut, which no page can prevent. */
 const CUT = /WebSocket connection|ERR_CONNECTION|ERR_EMPTY_RESPONSE|Failed to load resource/;
@@ -325,6 +328,31 @@ describe("the chat by itself", () => {
     }
   });
 
+  test("reads a connection code from a picture of it", async () => {
+    const browser = await Browser.start();
+    const folder = await mkdtemp(join(tmpdir(), "hermes-code-"));
+    try {
+      const page = await browser.page();
+      await page.goto(`http://${line.address}/chat/`);
+      const code = { hermes_mobile: 1, url: "wss://agent.example.com/ws", token: "from-the-code" };
+      const picture = join(folder, "code.png");
+      execFileSync(join(ROOT, ".venv/bin/segno"), [
+        ...["--output", picture, "--scale", "6"],
+        JSON.stringify(code),
+      ]);
+      await page.locator("hm-agent-form input[type=file]").setInputFiles(picture);
+      await until(
+        async () => (await page.locator("#agent-token").inputValue()) === "from-the-code",
+        "the token in the form",
+      );
+      expect(await page.locator("#agent-url").inputValue()).toBe("wss://agent.example.com/ws");
+      browser.expectCalm();
+    } finally {
+      await browser.close();
+      await rm(folder, { recursive: true, force: true });
+    }
+  });
+
   test("sends a failed message again, and takes one back", async () => {
     const browser = await Browser.start();
     const own = await Line.to(running.door);
@@ -353,6 +381,104 @@ describe("the chat by itself", () => {
     } finally {
       await browser.close();
       await own.close();
+    }
+  });
+
+  test("keeps several agents apart, and forgets one for good", async () => {
+    const browser = await Browser.start();
+    try {
+      const chat = new ChatPage(await browser.page());
+      const { page } = chat;
+      await chat.connect(line.address, running.token);
+      await chat.say("for the first");
+      await chat.answer("echo: for the first");
+      await page.getByRole("button", { name: "Add an agent" }).click();
+      await page.locator("dialog #agent-token").fill(running.token);
+      await page.locator("dialog #agent-name").fill("Second");
+      await page.locator("dialog button[type=submit]").click();
+      await page.locator("h1", { hasText: "Second" }).waitFor();
+      await chat.ready();
+      expect(await page.locator("hm-entry").count()).toBe(0);
+      await chat.say("for the second");
+      await chat.answer("echo: for the second");
+      await page.getByRole("button", { name: /^Hermes/ }).click();
+      await until(
+        async () => (await chat.answers()).join() === "echo: for the first",
+        "the first conversation",
+      );
+      await page.getByRole("button", { name: /^Second/ }).click();
+      await chat.answer("echo: for the second");
+      await page.getByRole("button", { name: "Change the agent" }).click();
+      await page.getByRole("button", { name: "Remove this agent" }).click();
+      await page.locator("dialog .row .danger").click();
+      await page.locator("h1", { hasText: "Hermes" }).waitFor();
+      const kept = await page.evaluate(async () => [
+        localStorage.getItem("hermes-chat:agents") ?? "",
+        (await indexedDB.databases()).map(({ name }) => name).join(),
+      ]);
+      expect(kept[0]).not.toContain("Second");
+      await until(
+        () =>
+          page.evaluate(
+            async () =>
+              (await indexedDB.databases()).filter(({ name }) => name?.startsWith("hermes-chat:"))
+                .length === 1,
+          ),
+        "one database",
+      );
+      browser.expectCalm();
+    } finally {
+      await browser.close();
+    }
+  });
+
+  test("takes files that are pasted and dropped", async () => {
+    const browser = await Browser.start();
+    try {
+      const chat = new ChatPage(await browser.page());
+      await chat.connect(line.address, running.token);
+      await chat.page.evaluate(() => {
+        const carry = (name: string): DataTransfer => {
+          const data = new DataTransfer();
+          data.items.add(new File([name], name, { type: "text/plain" }));
+          return data;
+        };
+        const field = document.querySelector("hm-composer textarea");
+        const shell = document.querySelector(".shell");
+        field?.dispatchEvent(
+          new ClipboardEvent("paste", { clipboardData: carry("pasted.txt"), bubbles: true }),
+        );
+        const drop = { dataTransfer: carry("dropped.txt"), bubbles: true, cancelable: true };
+        shell?.dispatchEvent(new DragEvent("dragenter", drop));
+        shell?.dispatchEvent(new DragEvent("drop", drop));
+      });
+      await chat.page.locator(".tray li").nth(1).waitFor();
+      await chat.page.locator("hm-composer button[type=submit]").click();
+      await chat.answer(/pasted\.txt/);
+      await chat.answer(/dropped\.txt/);
+      browser.expectCalm();
+    } finally {
+      await browser.close();
+    }
+  });
+
+  test("refuses what is too large before it is sent", async () => {
+    const browser = await Browser.start();
+    try {
+      const chat = new ChatPage(await browser.page());
+      await chat.connect(line.address, running.token);
+      await chat.page.evaluate(() => {
+        const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array(8 * 1024 * 1024 + 1)], "huge.bin"));
+        const drop = { dataTransfer: data, bubbles: true, cancelable: true };
+        document.querySelector(".shell")?.dispatchEvent(new DragEvent("drop", drop));
+      });
+      await chat.page.getByText("huge.bin is too large. At most 8 MB.").waitFor();
+      await chat.field.fill("x".repeat(12_001));
+      await chat.page.getByText("12001 of 12000 characters").waitFor();
+      expect(await chat.page.locator("hm-composer button[type=submit]").isDisabled()).toBe(true);
+    } finally {
+      await browser.close();
     }
   });
 
