@@ -6,12 +6,12 @@ is a `ProtocolError`, made a frame in one place: `receive`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, cast
 
 from .dedup import Seen
 from .hub import Connection, ConnId, Device, Hub, Incoming
+from .logs import log, shown, trace
 from .outbox import OutboxFull, OutgoingMedia
 from .protocol import (
     AUDIO_FORMATS,
@@ -45,8 +45,6 @@ from .protocol import (
 )
 from .uploads import check_parts
 
-log = logging.getLogger("hermes_mobile")
-
 
 def receive(hub: Hub, conn: ConnId, raw: bytes | bytearray | memoryview | str, now: float) -> None:
     """Take one message of connection `conn`; what follows from it is in the hub's effects.
@@ -57,26 +55,35 @@ def receive(hub: Hub, conn: ConnId, raw: bytes | bytearray | memoryview | str, n
     connection = hub.connections.get(conn)
     if connection is None or connection.refused:
         return
+    connection.bytes_in += len(raw)
+    unread = True
     try:
         if len(raw) > MAX_FRAME_BYTES:
             raise too_big()
         frame = decode(raw)
+        unread = False
+        hub.counters.received[type(frame)] += 1
         if connection.grant is None:
             if not isinstance(frame, Hello):
                 raise ProtocolError("bad_frame", "the first frame must be `hello`")
             hub.hello(conn, frame, now)
         elif frame is None:
-            log.debug("frame of an unknown type ignored: device=%s", connection.sender)
+            log.debug("frame of an unknown type ignored: device=%s", shown(connection.sender))
         else:
             _handlers[type(frame)](hub, connection, frame, now)
     except ProtocolError as error:
+        hub.counters.unread += unread
         if connection.grant is None:
             error.fatal = True
             hub.reject(connection, error, now)
         else:
             hub.fail(connection, error)
-    except Exception:
-        log.exception("a frame could not be handled: device=%s", connection.sender)
+    except Exception as error:
+        log.error(
+            "a frame could not be handled: device=%s error=%s",
+            shown(connection.sender),
+            trace(error),
+        )
         hub.fail(
             connection,
             ProtocolError(
@@ -185,6 +192,8 @@ def media(hub: Hub, connection: Connection, frame: Media, now: float) -> None:
             return
         upload, whole = done
         mime, filename, caption = upload.mime, upload.filename, upload.caption
+    hub.counters.files += 1
+    hub.counters.file_bytes += len(whole)
     hub.submit(
         connection,
         Incoming(
@@ -246,6 +255,7 @@ def deliver(hub: Hub, connection: Connection, frame: Deliver, now: float) -> Non
     # The chat's key space and this one never meet: a device id holds no control character.
     key = f"\0deliver:{connection.sender}:{id}"
     if hub.dedup.look(key, now) is not Seen.NEW:
+        hub.counters.delivery_repeats += 1
         return
     if not hub.online(target):
         raise ProtocolError(
@@ -258,6 +268,7 @@ def deliver(hub: Hub, connection: Connection, frame: Deliver, now: float) -> Non
             "device_offline", "the target device does not keep up: try again later", frame_id=id
         ) from None
     hub.dedup.keep(key, now)
+    hub.counters.deliveries += 1
 
 
 def _attachment(frame: DeliverMedia, id: str) -> OutgoingMedia:

@@ -15,10 +15,13 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import get_args
 
 import msgspec
 
+from .counters import FIRST, SECOND, Counters
 from .dedup import Dedup, Seen
+from .logs import log, seconds, shown
 from .outbox import (
     Again,
     Answer,
@@ -60,8 +63,6 @@ from .protocol import Ready as ReadyFrame
 from .settings import Settings
 from .tokens import Failures, Grant, Peer, TokenBook
 from .uploads import Uploads
-
-log = logging.getLogger("hermes_mobile")
 
 ConnId = int
 
@@ -164,6 +165,10 @@ class Connection:
     sender: str = ""  # whose deliveries these are, for the dedup of `deliver`
     extensions: tuple[str, ...] = ()
     refused: bool = False  # an error is on its way, nothing more is read
+    ended: str = ""  # why this side ended it, one of the reasons this door knows
+    bytes_in: int = 0
+    frames_out: int = 0
+    bytes_out: int = 0
 
     @property
     def may_deliver(self) -> bool:
@@ -182,6 +187,16 @@ class Device:
     uploads: Uploads = field(default_factory=Uploads)
     answers: dict[str, Answer] = field(default_factory=dict)
     in_turn: bool = False
+    turn_began: float = 0.0
+    words_at: float | None = None  # the turn's first words
+    # Since its last turn, for that turn's log line; what is written now counts in the connection.
+    messages: int = 0
+    last_message: str = ""
+    said: int = 0
+    files: int = 0
+    cards: int = 0
+    frames_out: int = 0
+    bytes_out: int = 0
     speaking: bool = False
     idle_at: float | None = None  # the pause after words outside of a turn
     # What the device was last told of avatar state and typing, and when; None: that is not sure.
@@ -210,6 +225,8 @@ class Hub:
         self.settings = settings
         self.tokens = TokenBook(settings, deliver_secret)
         self.dedup = Dedup()
+        self.counters = Counters()
+        self._sent = self.counters.sent
         self.prompts = Prompts(settings.prompt_ttl)
         self.connections: dict[ConnId, Connection] = {}
         self.devices: dict[str, Device] = {}
@@ -247,7 +264,17 @@ class Hub:
         if connection is None:
             return None
         partial = "partial_edits" in connection.extensions
-        return connection.box.next_frame(conn, partial, now)
+        frame = connection.box.next_frame(conn, partial, now)
+        if frame is not None:
+            connection.frames_out += 1
+            connection.bytes_out += len(frame)
+            self._sent[frame[FIRST] - frame[SECOND]] += 1
+        return frame
+
+    def _wrote(self, connection: Connection, frame: bytes) -> None:
+        connection.frames_out += 1
+        connection.bytes_out += len(frame)
+        self._sent[frame[FIRST] - frame[SECOND]] += 1
 
     def next_deadline(self) -> float | None:
         """When `tick` has to be called next; it may find nothing to do, and then says when next."""
@@ -279,6 +306,7 @@ class Hub:
                 _, code, last = self._rejections[conn]
                 self._drop(conn, CLOSE_POLICY, code, last)
             else:
+                self.counters.hellos["timeout"] += 1
                 self._close_with(conn, _no_hello())
         for opened_card in self.prompts.expired(now):
             self._card_ran_out(opened_card, now)
@@ -292,15 +320,20 @@ class Hub:
 
     def opened(self, conn: ConnId, peer: Peer, now: float) -> None:
         """A socket is open: the hello deadline runs."""
+        self.counters.opened += 1
         self.connections[conn] = Connection(conn, peer, now, Outbox())
         self._unauthenticated[conn] = now
         self._due_by(now + HELLO_TIMEOUT)
         if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
             oldest = next(iter(self._unauthenticated))
+            self.counters.hellos["crowded"] += 1
             self._drop(oldest, CLOSE_TRY_LATER, "too many connections without hello")
 
-    def closed(self, conn: ConnId, now: float) -> None:
-        """A socket has gone. Uploads are freed; answers wait for the device's return."""
+    def closed(self, conn: ConnId, now: float, *, frames_in: int = 0) -> None:
+        """A socket has gone. Uploads are freed; answers wait for the device's return.
+
+        `frames_in`: how many WebSocket frames came, for the log.
+        """
         self._unauthenticated.pop(conn, None)
         self._rejections.pop(conn, None)
         connection = self.connections.pop(conn, None)
@@ -310,6 +343,34 @@ class Hub:
         if device is not None and device.conn is connection:
             self._detach(device, now)
             self._forget(device)
+        self._note_end(connection, frames_in, now)
+
+    def ending(self, conn: ConnId, reason: str) -> None:
+        """This side ends a connection: the first reason counts."""
+        connection = self.connections.get(conn)
+        if connection is not None:
+            connection.ended = connection.ended or reason
+
+    def _note_end(self, connection: Connection, frames_in: int, now: float) -> None:
+        counters = self.counters
+        reason = _END_REASONS.get(connection.ended, "other")
+        counters.closed[reason] += 1
+        counters.bytes_in += connection.bytes_in
+        counters.bytes_out += connection.bytes_out
+        counters.connections.add(now - connection.opened)
+        log.info(
+            "connection ended: connection=%d device=%s address=%s reason=%s seconds=%s "
+            "frames_in=%d bytes_in=%d frames_out=%d bytes_out=%d",
+            connection.id,
+            shown(connection.sender or "-"),
+            connection.peer.address,
+            reason,
+            seconds(now - connection.opened),
+            frames_in,
+            connection.bytes_in,
+            connection.frames_out,
+            connection.bytes_out,
+        )
 
     def hello(self, conn: ConnId, hello: Hello, now: float) -> None:
         """Judge the first frame; `ready`, open cards and what waited are on their way.
@@ -338,9 +399,10 @@ class Hub:
             user_id=device_text(hello.user.id) if hello.user else "",
             user_name=device_text(hello.user.name) if hello.user else "",
         )
+        self.counters.hellos["chat" if grant.chat else "deliver"] += 1
         log.info(
             "hello: device=%s address=%s token=%s deliver_only=%s extensions=%s",
-            name,
+            shown(name),
             connection.peer.address,
             grant.token.hex()[:8],
             not grant.chat,
@@ -402,7 +464,12 @@ class Hub:
         connection.box = device.box
 
     def _detach(self, device: Device, now: float) -> None:
+        if device.conn is not None:
+            device.frames_out += device.conn.frames_out
+            device.bytes_out += device.conn.bytes_out
         device.conn = None
+        self.counters.uploads_abandoned += len(device.uploads.open)
+        self.counters.uploads_dropped += device.uploads.dropped
         device.uploads.clear()
         self._forget_answers(device)
         forgot_state = device.box.connection_gone()
@@ -451,6 +518,9 @@ class Hub:
         With `now` it counts as a failed hello, and the answer may have to wait.
         """
         connection.refused = True
+        self.counters.errors[error.code] += 1
+        if now is not None:
+            self.counters.hellos[error.code] += 1
         delay = 0.0 if now is None else self._failures.delay(connection.peer.address, now)
         if delay:
             assert now is not None
@@ -464,6 +534,7 @@ class Hub:
         if error.fatal:
             self.reject(connection, error)
         else:
+            self.counters.errors[error.code] += 1
             self.post(connection, error_frame(error))
 
     def _close_with(self, conn: ConnId, error: ProtocolError) -> None:
@@ -475,6 +546,9 @@ class Hub:
         connection = self.connections.get(conn)
         if connection is not None:
             connection.refused = True
+            connection.ended = connection.ended or reason
+            if last is not None:
+                self._wrote(connection, last)
         self._effects.append(Close(conn, code, reason, last))
 
     def too_slow(self, conn: ConnId) -> None:
@@ -482,9 +556,10 @@ class Hub:
         connection = self.connections.get(conn)
         if connection is None or connection.refused:
             return
+        self.counters.cut += 1
         log.warning(
             "connection cut off, it does not keep up: device=%s waiting_frames=%d waiting_bytes=%d",
-            connection.sender,
+            shown(connection.sender),
             connection.box.frames,
             connection.box.bytes,
         )
@@ -536,6 +611,7 @@ class Hub:
             id = edit_of or self._new_id("m")
             answer = Answer(id, "", final, shown=edit_of is not None)
             answers[id] = answer
+            device.said += 1
         answer.text = well_formed(text)
         answer.final = final
         try:
@@ -568,6 +644,7 @@ class Hub:
         except OutboxFull:
             self._cut_full(device)
             raise
+        device.files += 1
         self._spoke(device, now)
         return id
 
@@ -588,10 +665,13 @@ class Hub:
         if device.conn is not None:
             self.too_slow(device.conn.id)
         else:
-            log.warning("nothing more is kept for an absent device: device=%s", device.id)
+            self.counters.not_kept += 1
+            log.warning("nothing more is kept for an absent device: device=%s", shown(device.id))
         self._forget(device)
 
     def _spoke(self, device: Device, now: float) -> None:
+        if not device.speaking and device.words_at is None:
+            device.words_at = now
         device.speaking = True
         if device.in_turn:
             device.idle_at = None
@@ -608,16 +688,23 @@ class Hub:
         if device.in_turn:
             return
         device.in_turn = True
+        device.turn_began, device.words_at = now, None
+        conn = device.conn  # what it was written before is not of this turn
+        device.frames_out = -conn.frames_out if conn is not None else 0
+        device.bytes_out = -conn.bytes_out if conn is not None else 0
         device.speaking = False
         self._no_pause(device)
         self._tell_state(device, now)
         self._wake(device.conn)
 
-    def turn_ended(self, chat: str, now: float) -> None:
-        """The turn is over: what is still open is final, typing stops, the avatar is idle."""
+    def turn_ended(self, chat: str, now: float) -> Device | None:
+        """The turn is over: what is still open is final, typing stops, the avatar is idle.
+
+        The device, for `note_turn`; None if there was no turn.
+        """
         device = self.devices.get(chat)
         if device is None:
-            return
+            return None
         for answer in list(device.answers.values()):
             if not answer.final:
                 answer.final = True
@@ -625,8 +712,38 @@ class Hub:
                     device.box.revise(answer)
                 except OutboxFull:
                     self._cut_full(device)
-        device.in_turn = False
+        was_in_turn, device.in_turn = device.in_turn, False
         self._quiet(device, now)
+        if not was_in_turn:
+            return None
+        self.counters.turns.add(now - device.turn_began)
+        if device.words_at is not None:
+            self.counters.first_words.add(device.words_at - device.turn_began)
+        return device
+
+    def note_turn(self, device: Device, now: float) -> None:
+        """Write the line of the turn that has just ended, once what can be written is written."""
+        conn, words_at = device.conn, device.words_at
+        if log.isEnabledFor(logging.INFO):
+            log.info(
+                "turn ended: device=%s connection=%s last_message=%s seconds=%s first_words=%s "
+                "messages=%d answers=%d files=%d cards=%d frames_out=%d bytes_out=%d "
+                "waiting_frames=%d waiting_bytes=%d",
+                shown(device.id),
+                conn.id if conn is not None else "-",
+                shown(device.last_message or "-"),
+                seconds(now - device.turn_began),
+                seconds(words_at - device.turn_began if words_at is not None else None),
+                device.messages,
+                device.said,
+                device.files,
+                device.cards,
+                device.frames_out + (conn.frames_out if conn is not None else 0),
+                device.bytes_out + (conn.bytes_out if conn is not None else 0),
+                device.box.frames,
+                device.box.bytes,
+            )
+        device.messages = device.said = device.files = device.cards = 0
 
     def _quiet(self, device: Device, now: float) -> None:
         device.speaking = False
@@ -693,6 +810,8 @@ class Hub:
             )
         device.under_way += 1
         device.under_way_bytes += size
+        device.messages += 1
+        device.last_message = incoming.id
         awaiting = self._awaiting_text(device) if incoming.kind == "text" else None
         if awaiting is None:
             self._effects.append(Submit(incoming))
@@ -707,6 +826,7 @@ class Hub:
 
     def repeat(self, device: Device, id: str, now: float) -> None:
         """A message came again: the agent's having taken it is told again."""
+        self.counters.repeats += 1
         if self.dedup.look(f"{device.id}:{id}", now) is Seen.TAKEN:
             self._accept(device, id)
 
@@ -722,6 +842,7 @@ class Hub:
     def taken(self, incoming: Incoming, now: float) -> None:
         """The agent has the message: its id is kept."""
         self.dedup.keep(f"{incoming.chat}:{incoming.id}", now)
+        self.counters.taken[incoming.kind] += 1
         device = self._no_longer_under_way(incoming)
         if device is not None:
             self._accept(device, incoming.id)
@@ -730,6 +851,7 @@ class Hub:
     def refused(self, incoming: Incoming, now: float) -> None:
         """The hand-over failed: the id is free again and the device hears of it."""
         self.dedup.release(f"{incoming.chat}:{incoming.id}")
+        self.counters.not_taken += 1
         device = self._no_longer_under_way(incoming)
         if device is not None:
             if device.conn is not None:
@@ -773,6 +895,8 @@ class Hub:
             self._cut_full(device)
             raise
         self._unseen[opened.id] = item
+        self.counters.cards[card.kind] += 1
+        device.cards += 1
         self._due_by(opened.deadline)
         self._wake(device.conn)
         return opened.id
@@ -892,6 +1016,7 @@ class Hub:
     ) -> None:
         opened = self.prompts.open[card_id]
         outcome = self.prompts.settle(card_id, option_id, expired=expired)
+        self.counters.outcomes[opened.card.kind, _outcome(option_id, expired)] += 1
         unseen = self._unseen.pop(card_id, None)
         if unseen is not None:
             device.box.discard(unseen)
@@ -910,6 +1035,34 @@ class Hub:
     def known(self) -> Iterable[Device]:
         """All devices that are here or have something waiting."""
         return self.devices.values()
+
+
+# Why a connection ended, as the close reasons of this door say; "": the client went.
+_END_REASONS = {
+    "": "client",
+    "replaced": "replaced",
+    "too slow": "too_slow",
+    "too many connections without hello": "crowded",
+    "the door closes": "door_closed",
+    "no sign of life": "silent",
+    "fragments out of order": "bad_frame",
+    **{code: code for code in get_args(Code)},
+}
+OUTCOMES = ("once", "session", "always", "deny", "cancel", OTHER)
+
+
+def end_reasons() -> list[str]:
+    """Every reason for which a connection can end, for metrics and logs."""
+    return sorted({*_END_REASONS.values()})
+
+
+def _outcome(option_id: str | None, expired: bool) -> str:
+    """How a card ended, from a closed list."""
+    if expired:
+        return "expired"
+    if option_id is None:
+        return "withdrawn"
+    return option_id if option_id in OUTCOMES else "choice"
 
 
 def _no_hello() -> ProtocolError:

@@ -42,6 +42,8 @@ from .hub import (
     Tell,
     Wake,
 )
+from .logs import log, shown, trace
+from .metrics import CONTENT_TYPE, Scrape, scrape
 from .outbox import OutboxFull, OutgoingMedia
 from .prompts import Card
 from .protocol import (
@@ -68,7 +70,6 @@ __all__ = [
     "OutgoingMedia",
 ]
 
-log = logging.getLogger("hermes_mobile")
 # The library writes what it reads into its debug log, tokens included: never that.
 _socket_log = logging.getLogger("hermes_mobile.socket")
 _socket_log.setLevel(logging.ERROR)
@@ -319,8 +320,11 @@ class Door:
 
     def turn_ended(self, chat: str) -> None:
         """The turn is over: open messages are final, typing stops, the avatar is idle."""
-        self.hub.turn_ended(chat, self._now())
+        now = self._now()
+        device = self.hub.turn_ended(chat, now)
         self._drain()
+        if device is not None:
+            self.hub.note_turn(device, now)
 
     def online(self, chat: str) -> bool:
         """Whether the device is connected."""
@@ -415,10 +419,14 @@ class Door:
                 incoming = queue.popleft()
                 try:
                     await self.agent.submit(incoming)
-                except (Exception, asyncio.CancelledError):
+                except (Exception, asyncio.CancelledError) as error:
                     if self._ending():
                         return
-                    log.exception("the agent did not take a message: device=%s", chat)
+                    log.error(
+                        "the agent did not take a message: device=%s error=%s",
+                        shown(chat),
+                        trace(error),
+                    )
                     self.hub.refused(incoming, self._now())
                 else:
                     self.hub.taken(incoming, self._now())
@@ -429,10 +437,12 @@ class Door:
     async def _tell(self, card_id: str, card: Card, option_id: str, text: str | None) -> None:
         try:
             answered = await self.agent.answer(card, option_id, text)
-        except (Exception, asyncio.CancelledError):
+        except (Exception, asyncio.CancelledError) as error:
             if self._ending():
                 return
-            log.exception("the agent could not be told an answer: card=%s", card_id)
+            log.error(
+                "the agent could not be told an answer: card=%s error=%s", card_id, trace(error)
+            )
             self.hub.answer_failed(card_id, self._now())
         else:
             self.hub.answered(card_id, answered.taken, answered.then, self._now())
@@ -441,8 +451,12 @@ class Door:
     async def _expire(self, card: Card) -> None:
         try:
             await self.agent.expired(card)
-        except Exception:
-            log.exception("the agent could not be told that a card ran out: kind=%s", card.kind)
+        except Exception as error:
+            log.error(
+                "the agent could not be told that a card ran out: kind=%s error=%s",
+                card.kind,
+                trace(error),
+            )
 
     async def _heartbeat(self) -> None:
         """Ask silent clients for a sign of life; any byte counts, also of an unfinished frame."""
@@ -472,9 +486,15 @@ class Door:
                     # The library knows this field with the one word only; Firefox sends two.
                     request.headers["Connection"] = "Upgrade"
                 return Socket(self, headers)
+            if path == "/metrics":
+                return _metrics(scrape(self._scraped(), headers))
             return self._page(path)
         except Refused as refusal:
-            return _http(refusal.status, {"error": refusal.message}, {"Connection": "close"})
+            self.hub.counters.refused_requests[refusal.status] += 1
+            more = {"Connection": "close"}
+            if refusal.status == 401:
+                more["WWW-Authenticate"] = "Bearer"
+            return _http(refusal.status, {"error": refusal.message}, more)
 
     def _page(self, path: str) -> Any:
         if path == "/health":
@@ -482,6 +502,9 @@ class Door:
         if path.split("/")[1:2] in (["avatar"], ["chat"]):
             return _static(self._pages, path)
         raise Refused(404, "nothing here: apps connect to /ws")
+
+    def _scraped(self) -> Scrape:
+        return Scrape(self.hub, _version(), self._now() - self._started)
 
     def health(self) -> dict[str, object]:
         """What `GET /health` says: no secret and nothing about a person."""
@@ -509,8 +532,8 @@ class Door:
 
     def _closed(self, conn: ConnId) -> None:
         self._leaving.pop(conn, None)
-        if self._sockets.pop(conn, None) is not None:
-            self.hub.closed(conn, self._loop.time())
+        if (sock := self._sockets.pop(conn, None)) is not None:
+            self.hub.closed(conn, self._loop.time(), frames_in=sock.frames)
             self._drain()
 
 
@@ -527,7 +550,7 @@ class Socket(picows.WSListener):
         self._gate: _Gate | None = None
         self._end: asyncio.TimerHandle | None = None
         self._mark: tuple[int, int, int] = (0, 0, 0)
-        self._frames = 0
+        self.frames = 0  # that came, control frames too
         self._alive = self._flowing = self._asked = door._loop.time()
 
     # Called by picows
@@ -544,14 +567,14 @@ class Socket(picows.WSListener):
         self._door._drain()
 
     def on_ws_frame(self, transport: Any, frame: Any) -> None:
-        self._frames += 1
+        self.frames += 1
         kind = frame.msg_type
         if kind is _CLOSE or kind == _CLOSE:
             self._answer_close(frame)
             return
         if self._closing:
             return
-        if self._gate is not None and self._frames > MAX_HELLO_FRAMES:
+        if self._gate is not None and self.frames > MAX_HELLO_FRAMES:
             hub = self._door.hub
             hub.fail(hub.connections[self.conn], _too_many_pieces())
             self._door._drain()
@@ -620,6 +643,7 @@ class Socket(picows.WSListener):
         if self._closing:
             return
         self._closing = True
+        self._door.hub.ending(self.conn, reason)
         with contextlib.suppress(Exception):
             self._transport.send_close(code, reason.encode()[:120])
         self._end = self._door._loop.call_later(linger, self.cut)
@@ -638,7 +662,7 @@ class Socket(picows.WSListener):
         stream = self._transport.underlying_transport
         waiting = stream.get_write_buffer_size()
         # The room that the reader has left tells of bytes of a frame that is not complete yet.
-        mark = (self._frames, len(stream.get_protocol().get_buffer(-1)), waiting)
+        mark = (self.frames, len(stream.get_protocol().get_buffer(-1)), waiting)
         if mark[:2] != self._mark[:2]:
             self._alive = now
         if waiting < self._mark[2] or not waiting:
@@ -886,6 +910,10 @@ def _static(root: Path, path: str) -> Any:
             "Content-Security-Policy": _PAGE_POLICIES[page],
         },
     )
+
+
+def _metrics(text: bytes) -> Any:
+    return _response(200, text, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
 
 
 def _http(status: int, body: dict[str, object], headers: dict[str, str] | None = None) -> Any:

@@ -47,6 +47,7 @@ class Settings:
     home_device: str = ""
     prompt_ttl: float = float(DEFAULT_PROMPT_TTL)
     avatar_url: str = ""
+    metrics_token: str = field(default="", repr=False)
 
     @classmethod
     def from_sources(
@@ -75,6 +76,7 @@ class Settings:
             home_device=_home(source.text("home_device")),
             prompt_ttl=source.seconds("prompt_ttl", float(DEFAULT_PROMPT_TTL)),
             avatar_url=source.text("avatar_url"),
+            metrics_token=source.text("metrics_token"),
         )
         settings.check()
         return settings
@@ -87,12 +89,20 @@ class Settings:
             raise SettingsError(
                 f"MOBILE_TOKEN is not set, no app could sign in: {HOW_TO_MAKE_A_TOKEN}"
             )
-        if is_loopback_host(self.host):
-            return
-        for name, token in [
+        door_tokens = [
             *chat_tokens,
             *(("MOBILE_DELIVER_TOKENS", token) for token in self.deliver_tokens),
-        ]:
+        ]
+        metrics_tokens = [("MOBILE_METRICS_TOKEN", self.metrics_token)] * bool(self.metrics_token)
+        for name, token in door_tokens:
+            if token == self.metrics_token:
+                raise SettingsError(
+                    f"MOBILE_METRICS_TOKEN is also in {name}: it lies in the files of a monitoring "
+                    "system and must open nothing else, make one of its own"
+                )
+        if is_loopback_host(self.host):
+            return
+        for name, token in door_tokens + metrics_tokens:
             if len(token) < MIN_TOKEN_CHARS:
                 raise SettingsError(
                     f"a token in {name} has {len(token)} characters; on {self.host}, which is not "

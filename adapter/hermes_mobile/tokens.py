@@ -157,21 +157,32 @@ class Peer:
     def of(cls, remote: str, headers: Headers, settings: Settings) -> Peer:
         """Who an upgrade from the socket address `remote` comes from."""
         address = ip_address(remote)
-        host = _host_of(headers)
         owner_machine = (
             address is not None
             and address.is_loopback
-            and settings.loopback_only
             and settings.loopback_deliver
-            and host is not None
-            and is_loopback_host(host)
-            and "origin" not in headers
-            and not any(name.startswith(FORWARDING_HEADERS) for name in headers)
+            and from_this_machine(headers, settings)
         )
         seen = str(address) if address is not None else remote
         if address is not None and _within(address, settings.trusted_proxies):
             seen = _forwarded_address(headers, settings) or seen
         return cls(seen, owner_machine)
+
+
+def from_this_machine(headers: Headers, settings: Settings) -> bool:
+    """Whether nothing speaks against a request being of a process on this very machine.
+
+    The door listens on loopback and nothing is set that says a proxy stands before it; the request
+    names a loopback host, comes from no page, and no proxy has left a mark on it.
+    """
+    host = _host_of(headers)
+    return (
+        settings.loopback_only
+        and host is not None
+        and is_loopback_host(host)
+        and "origin" not in headers
+        and not any(name.startswith(FORWARDING_HEADERS) for name in headers)
+    )
 
 
 def check_origin(headers: Headers, settings: Settings) -> None:

@@ -58,6 +58,7 @@ class Uploads:
 
     def __init__(self) -> None:
         self.open: dict[str, Upload] = {}
+        self.dropped = 0
         self._dropped: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -72,6 +73,7 @@ class Uploads:
     def clear(self) -> None:
         """Free everything: the device has gone."""
         self.open.clear()
+        self.dropped = 0
         self._dropped.clear()
 
     def receive(
@@ -148,6 +150,7 @@ class Uploads:
     def drop(self, upload_id: str) -> None:
         """Free an upload at once, whether it is open or not; its late parts open nothing anew."""
         self.open.pop(upload_id, None)
+        self.dropped += 1
         self._dropped[upload_id] = None
         if len(self._dropped) > _REMEMBERED_DROPS:
             self._dropped.popitem(last=False)
