@@ -200,7 +200,7 @@ def test_our_own_mistake_is_no_ones_end(
 
     monkeypatch.setattr(house.hub, "submit", broken)
     assert error(house, t="text", id="a", text="secret words")[0] == "internal_error"
-    assert "RuntimeError" in caplog.text and "a bug" not in caplog.text
+    assert "RuntimeError" in caplog.text and "RuntimeError: a bug" not in caplog.text
     assert "secret words" not in caplog.text
 
 
