@@ -110,6 +110,8 @@ class Look:
 
 async def look(target: Target) -> Look:
     """Is there a door, does it know the token, which additions does it offer?"""
+    listed = target.settings.get("MOBILE_ALLOWED_DEVICES", "").partition(",")[0].strip()
+    device = listed or target.fresh("tel-1", 0)
     try:
         line = await Line.open(target)
     except Unreachable as error:
@@ -119,7 +121,7 @@ async def look(target: Target) -> Look:
             {
                 "t": "hello",
                 "token": target.token,
-                "device": {"id": target.fresh("tel-1", 0), "name": "Conformance kit"},
+                "device": {"id": device, "name": "Conformance kit"},
                 "supports": ["accepted", "partial_edits"],
             }
         )
@@ -128,7 +130,10 @@ async def look(target: Target) -> Look:
         except Failed:
             return Look()
         if ready["t"] == "error" and ready["code"] == "auth_failed":
-            return Look(problem="the door does not know this token: give one of its MOBILE_TOKEN")
+            return Look(
+                problem="the door does not know this token (or lists its devices, see "
+                "MOBILE_ALLOWED_DEVICES): give the door's MOBILE_TOKEN"
+            )
         offered = ready.get("capabilities", {}).get("extensions") or ()
         answers = True
         if target.agent:
@@ -150,7 +155,12 @@ class Suite:
         self._silent = 0
         self._count = 0
         every = [*self._vectors(), *self._scenarios(), *self._extras()]
-        self.checks = [check for check in every if not only or _chosen(check.title, only)]
+        exact = {check.title for check in every} & set(only)
+        self.checks = [
+            check
+            for check in every
+            if not only or check.title in exact or _chosen(check.title, set(only) - exact)
+        ]
 
     # Which checks
 
