@@ -1,4 +1,4 @@
-"""A device door with the scripted agent that writes down what it was given, in a process of its own.
+"""A device door whose scripted agent writes down what it was given, in a process of its own.
 
     python -m tests.faults.recording_door PORT LOG
 
