@@ -1,4 +1,4 @@
-"""A long run of one target with atheris: `python -m tests.fuzz.run TARGET [SECONDS] [-libfuzzer=…]`.
+"""A long run of one target with atheris: `python -m tests.fuzz.run TARGET [SECONDS] [OPTION…]`.
 
 Begins with the corpus in the tree. What it finds interesting goes to a folder of its own below
 `.fuzz/`; an input that fails is left there as `crash-…`. Put a mended one, small, into

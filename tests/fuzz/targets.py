@@ -7,7 +7,6 @@ so that an input that fails once fails always.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -171,8 +170,11 @@ def textsplit(data: bytes) -> None:
     start = 0
     for chunk in split(text, limit)[:-1]:
         # No visible character is torn unless it alone is longer than a chunk.
-        clusters = regex.finditer(r"\X", text, pos=start)
-        ends = [c.end() for c in itertools.takewhile(lambda c: c.start() < start + limit, clusters)]
+        ends = []
+        for cluster in regex.finditer(r"\X", text, pos=start):
+            ends.append(cluster.end())
+            if cluster.end() >= start + limit:
+                break
         assert start + len(chunk) in ends or ends[0] > start + limit
         start += len(chunk)
 
@@ -189,7 +191,7 @@ def _events(chunks: list[bytes], limit: int) -> tuple[list[ServerSentEvent], boo
 
 
 def sse(data: bytes) -> None:
-    """The event stream decoder: the same events however the bytes are split; no line end gets out."""
+    """The event stream decoder: the same events however split; no line end in what gets out."""
     given = Bytes(data)
     size = 1 + given.number(40)
     limit = 20 + given.number(4000)

@@ -24,7 +24,8 @@ PIECES: dict[str, list[bytes]] = {
     ],
     "uploads": [bytes([n]) for n in range(0, 256, 5)],
     "textsplit": [
-        b"word ", b"\n\n", b"\r\n", "é".encode(), "e\u0301".encode(), "👩‍👩‍👧".encode(), "🇩🇪".encode(),
+        b"word ", b"\n\n", b"\r\n", "é".encode(), "e\u0301".encode(), "👩‍👩‍👧".encode(),
+        "🇩🇪".encode(),
         b". ", "。".encode(), "\u200d".encode(), "\u0301".encode() * 9, b"\x00", b"\x20",
     ],
     "sse": [
@@ -36,8 +37,10 @@ PIECES: dict[str, list[bytes]] = {
         b"/", b"%2f", "ı".encode(), b"\n", b"1",
     ],
     "origins": [
-        b"http://", b"https://", b"localhost", b"127.0.0.1", b":8750", b"\n", b"@", b".", b"evil.example",
-        b"notes.example.org", b"agent.example.org", b"[::1]", b"/", b"#", b"?", b"null", b"\t", b" ",
+        b"http://", b"https://", b"localhost", b"127.0.0.1", b":8750", b"\n", b"@", b".",
+        b"evil.example",
+        b"notes.example.org", b"agent.example.org", b"[::1]", b"/", b"#", b"?", b"null", b"\t",
+        b" ",
         b"%00", b"LOCALHOST", b"\\", b":", b"0x7f.1", b"application/json", b";charset=utf-8",
     ],
 }  # fmt: skip
