@@ -40,9 +40,13 @@ from .contract import (
     ProxyError,
     bad_request,
 )
+from .counters import Spent, status_class
 from .guard import check_json, check_origin
 from .headers import values
 from .logs import fingerprint, log, where
+from .metrics import CONTENT_TYPE, check_reader, exposition
+from .runlog import Reader
+from .runs import Run
 from .service import MAX_LIMIT, Service
 from .session_ids import check_document_id, check_session_id, session_id_for
 from .settings import Settings
@@ -50,6 +54,7 @@ from .streams import stream
 from .upstream import Trace
 
 VERSION = "1.0.0"
+METRICS_PATH = "/metrics"
 _BODY_TIMEOUT = 30.0
 
 
@@ -67,6 +72,9 @@ class Exchange:
         self.query = QueryParams(scope["query_string"])
         self.request_id = "req_" + secrets.token_hex(12)
         self.params: dict[str, str] = {}
+        self.began = time.monotonic()
+        self.spent = Spent()
+        self.bytes_in = 0
         self.plain_send: Send | None = None
         """The server's own send, for what is sent often."""
         self.user = User("")
@@ -85,7 +93,16 @@ class Exchange:
 
     @property
     def trace(self) -> Trace:
-        return Trace(self.trace_id, self.request_id)
+        return Trace(self.trace_id, self.request_id, self.spent)
+
+    @property
+    def timing(self) -> str:
+        """The time so far, in all and waiting for Hermes, as Server-Timing: milliseconds."""
+        total = (time.monotonic() - self.began) * 1000
+        timing = f"total;dur={total:.1f}"
+        if self.spent.upstream:
+            timing += f", upstream;dur={self.spent.upstream * 1000:.1f}"
+        return timing
 
     def adopt_trace(self, raw: bytes) -> None:
         """The body's trace id goes before the others."""
@@ -115,6 +132,7 @@ class ProxyApp:
     ) -> None:
         self.settings = settings
         self.service = Service(settings)
+        self._counters = self.service.counters
         self._authenticate = authenticate
         if authenticate is None and (settings.missing is None or login is not None):
             self._authenticate = authenticator(settings, self.service.upstream.client)
@@ -177,12 +195,17 @@ class ProxyApp:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive)
-        began = time.monotonic()
         sent: list[int] = []
+        bytes_out = 0
+        first_byte = 0.0
 
         async def watched(message: Message) -> None:
+            nonlocal bytes_out, first_byte
             if message["type"] == "http.response.start":
                 sent.append(message["status"])
+                first_byte = time.monotonic()
+            else:
+                bytes_out += len(message.get("body", b""))
             await send(message)
 
         exchange.plain_send = send
@@ -206,20 +229,33 @@ class ProxyApp:
                 raise
             failed = ProxyError(UPSTREAM_UNAVAILABLE, "The request could not be carried out.")
             await self._send_error(exchange, watched, failed)
+        finally:
+            counters, route = self._counters, _route(path)
+            counters.requests[route, status_class(sent[0] if sent else 0)] += 1
+            if sent:
+                counters.request_seconds[route].add(first_byte - exchange.began)
+            counters.body_bytes_in += exchange.bytes_in
+            counters.body_bytes_out += bytes_out
         log.info(
             "request",
-            method=exchange.method if exchange.method.isalpha() else "?",
+            method=exchange.method if exchange.method in _METHODS else "?",
             route=_shape(path),
             status=sent[0] if sent else 0,
-            ms=round((time.monotonic() - began) * 1000, 1),
+            ms=round((time.monotonic() - exchange.began) * 1000, 1),
+            upstream_ms=round(exchange.spent.upstream * 1000, 1),
+            bytes_in=exchange.bytes_in,
+            bytes_out=bytes_out,
             user=fingerprint(exchange.user.id),
             trace_id=exchange.trace_id,
             request_id=exchange.request_id,
         )
 
     async def _dispatch(self, exchange: Exchange, path: str, send: Send) -> Answer | None:
-        scope = exchange.request.scope
-        check_origin(exchange.headers, scope["scheme"], self.settings.public_origin)
+        if path in (METRICS_PATH, PREFIX + METRICS_PATH):
+            self._check_method(exchange, {"GET": self._health})
+            await self._metrics(exchange, send)
+            return None
+        self._check_origin(exchange)
         if path == f"{PREFIX}/health":
             self._check_method(exchange, {"GET": self._health})
             return await self._health(exchange, send)
@@ -260,6 +296,14 @@ class ProxyApp:
 
     # -- who, and what may they -------------------------------------------------------------------
 
+    def _check_origin(self, exchange: Exchange) -> None:
+        scheme = exchange.request.scope["scheme"]
+        try:
+            check_origin(exchange.headers, scheme, self.settings.public_origin)
+        except ProxyError:
+            self._counters.refused["origin"] += 1
+            raise
+
     async def _who(self, exchange: Exchange) -> User:
         assert self._authenticate is not None
         try:
@@ -271,6 +315,7 @@ class ProxyApp:
             found = None
         user = as_user(found)
         if user is None:
+            self._counters.refused["session"] += 1
             raise ProxyError(UNAUTHORIZED, "Sign in to the application first.")
         return user
 
@@ -283,6 +328,7 @@ class ProxyApp:
             log.error("authorize_failed", trace_id=exchange.trace_id, **where(error))
             allowed = False
         if allowed is not True:
+            self._counters.refused["document"] += 1
             raise ProxyError(FORBIDDEN, "This user may not use this document.")
 
     async def _may_session(
@@ -290,6 +336,7 @@ class ProxyApp:
     ) -> None:
         owner = check_session_id(session_id)
         if document_id is not None and check_document_id(document_id) != owner:
+            self._counters.refused["document"] += 1
             raise ProxyError(FORBIDDEN, "The session belongs to another document.")
         if workspace_id is not None:
             contract.check_workspace_id(workspace_id)
@@ -370,6 +417,25 @@ class ProxyApp:
             await stream(run, reader, exchange.request.receive, exchange.plain_send, self.settings)
         finally:
             runs.close_reader(reader, exchange.user.id)
+            self._note_stream(exchange, run, reader)
+
+    def _note_stream(self, exchange: Exchange, run: Run, reader: Reader) -> None:
+        seconds = time.monotonic() - exchange.began
+        counters = self._counters
+        counters.streams[reader.outcome] += 1
+        counters.stream_seconds.add(seconds)
+        counters.stream_bytes += reader.sent
+        log.info(
+            "stream_ended",
+            run=run.run_id,
+            how=reader.outcome,
+            seconds=round(seconds, 3),
+            bytes_out=reader.sent,
+            behind=reader.behind,
+            user=fingerprint(exchange.user.id),
+            trace_id=exchange.trace_id,
+            request_id=exchange.request_id,
+        )
 
     async def _abort(self, exchange: Exchange, send: Send) -> Answer:
         run_id = contract.check_run_id(exchange.params["run_id"])
@@ -416,9 +482,19 @@ class ProxyApp:
             self.service.runs.streams,
         )
 
+    async def _metrics(self, exchange: Exchange, send: Send) -> None:
+        try:
+            check_reader(exchange.headers, exchange.request.scope, self.settings)
+        except ProxyError:
+            self._counters.refused["metrics"] += 1
+            raise
+        text = exposition(self.service.runs, self._counters, VERSION)
+        await self._send(exchange, send, 200, text, CONTENT_TYPE)
+
     async def _sign_in(self, exchange: Exchange, send: Send) -> None:
         assert self._login is not None
         if not self._login.redeem(exchange.query.get("token", "")):
+            self._counters.refused["login"] += 1
             raise ProxyError(
                 UNAUTHORIZED,
                 "This sign-in link was used or is not right; restart the server for a new one.",
@@ -431,7 +507,7 @@ class ProxyApp:
         self, exchange: Exchange, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """The route of old: Hermes is not spoken there any more, everything else is the host's."""
-        check_origin(exchange.headers, scope["scheme"], self.settings.public_origin)
+        self._check_origin(exchange)
         raw = b""
         if exchange.method == "POST":
             raw = await self._raw_body(exchange)
@@ -477,6 +553,7 @@ class ProxyApp:
                         raise bad_request("The body broke off.")
                     part = message.get("body", b"")
                     size += len(part)
+                    exchange.bytes_in = size
                     if size > limit:
                         raise too_large
                     parts.append(part)
@@ -498,6 +575,7 @@ class ProxyApp:
             (b"x-content-type-options", b"nosniff"),
             (b"x-trace-id", exchange.trace_id.encode()),
             (b"x-request-id", exchange.request_id.encode()),
+            (b"server-timing", exchange.timing.encode()),
         ]
         if content_type is not None:
             head.append((b"content-type", content_type))
@@ -536,6 +614,7 @@ class ProxyApp:
         await self._send(exchange, send, status, body, b"application/json; charset=utf-8", more)
 
     async def _send_error(self, exchange: Exchange, send: Send, error: ProxyError) -> None:
+        self._counters.errors[error.code] += 1
         more: list[tuple[bytes, bytes]] = []
         if error.retry_after is not None:
             more.append((b"retry-after", str(error.retry_after).encode()))
@@ -583,13 +662,40 @@ def _path(scope: Scope) -> str:
     return path
 
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_PLAIN_ROUTES = {
+    LEGACY_PATH: "legacy",
+    METRICS_PATH: "metrics",
+    **{
+        f"{PREFIX}/{name}": name
+        for name in ("sessions", "runs", "models", "tools", "health", "login", "metrics")
+    },
+}
+
+
+def _route(path: str) -> str:
+    """The route of a path for the metrics: one of ``counters.ROUTES``."""
+    plain = _PLAIN_ROUTES.get(path)
+    if plain is not None or not path.startswith(PREFIX + "/"):
+        return plain or "other"
+    match path[len(PREFIX) + 1 :].split("/"):
+        case ["sessions", _]:
+            return "session"
+        case ["events", _]:
+            return "events"
+        case ["runs", _, ("abort" | "approval") as what]:
+            return what
+    return "other"
+
+
 def _shape(path: str) -> str:
     """The route of a path for the log, ids left out."""
     if not path.startswith(PREFIX):
-        return LEGACY_PATH if path == LEGACY_PATH else "?"
+        return path if path in (LEGACY_PATH, METRICS_PATH) else "?"
     parts = path[len(PREFIX) :].split("/")
     known = ("sessions", "runs", "events", "abort", "approval", "models", "tools", "health")
-    return "/".join(part if part in (*known, "login", "") else "*" for part in parts[:5])
+    own = (*known, "login", "metrics", "")
+    return "/".join(part if part in own else "*" for part in parts[:5])
 
 
 def _optional(exchange: Exchange, name: str) -> str | None:

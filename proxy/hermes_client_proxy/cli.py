@@ -21,7 +21,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .app import VERSION, ProxyApp
+from .app import METRICS_PATH, VERSION, ProxyApp
 from .auth import LoginLink
 from .contract import LEGACY_PATH, PREFIX
 from .settings import TABLE, Settings, SettingsError
@@ -50,6 +50,7 @@ class _WithPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         own = scope["type"] != "http" or scope["path"].startswith((PREFIX, LEGACY_PATH))
+        own = own or scope["path"] == METRICS_PATH
         app: ASGIApp = self._proxy if own else self._pages
         await app(scope, receive, send)
 

@@ -117,7 +117,16 @@ class Reader:
     """One browser's place in a log. *truncated* encodes the event that tells from which number on
     the log is whole."""
 
-    __slots__ = ("_log", "_truncated", "_waiter", "closing", "position", "push")
+    __slots__ = (
+        "_log",
+        "_truncated",
+        "_waiter",
+        "closing",
+        "outcome",
+        "position",
+        "push",
+        "sent",
+    )
 
     def __init__(self, log: RunLog, position: int, truncated: Callable[[int], bytes]) -> None:
         self._log = log
@@ -125,6 +134,10 @@ class Reader:
         self._waiter: asyncio.Future[None] | None = None
         self.position = position
         self.closing = False
+        self.outcome = "left"
+        """How its stream ended: ended, left, closing or slow."""
+        self.sent = 0
+        """Bytes of events taken."""
         self.push: Callable[[], bool] | None = None
         """Sends what is new without waking anyone; False if the reader has to be woken."""
         log.readers.add(self)
@@ -137,9 +150,14 @@ class Reader:
             head = sse.encode(self._truncated(log.first), id=log.id_of(log.first - 1))
             self.position = log.first
         blocks, self.position = log.blocks(self.position, max_bytes)
-        if not head and len(blocks) == 1:
-            return blocks[0]
-        return head + b"".join(blocks)
+        taken = blocks[0] if not head and len(blocks) == 1 else head + b"".join(blocks)
+        self.sent += len(taken)
+        return taken
+
+    @property
+    def behind(self) -> int:
+        """Events not taken yet."""
+        return self._log.next - max(self.position, self._log.first)
 
     @property
     def at_end(self) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,10 +18,10 @@ import msgspec
 
 from . import sse
 from .approvals import Approvals
-from .contract import NOT_FOUND, RATE_LIMITED, ProxyError
+from .contract import NOT_FOUND, RATE_LIMITED, TERMINAL_EVENTS, ProxyError
 from .events import INTERRUPTED, LOST, UNREACHABLE, Translator
 from .eventstream import NoStream
-from .logs import log, where
+from .logs import fingerprint, log, where
 from .redact import Redactor
 from .runlog import Reader, RunLog, number_of
 from .settings import Settings
@@ -62,6 +62,7 @@ class Run:
     gap: bool = False
     """Whether the log says already that it is not whole."""
     end_kind: str | None = None
+    began: float = field(default_factory=time.monotonic)
     ended_at: float = 0.0
     on_end: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
@@ -94,6 +95,7 @@ class Runs:
     def __init__(self, settings: Settings, upstream: Upstream, redactor: Redactor) -> None:
         self._settings = settings
         self._upstream = upstream
+        self._counters = upstream.counters
         self._redactor = redactor
         self._runs: dict[str, Run] = {}
         self._active: dict[str, str] = {}  # session id -> run id ("" while starting)
@@ -115,6 +117,15 @@ class Runs:
     def streams(self) -> int:
         """Open event streams."""
         return sum(self._streams.values())
+
+    @property
+    def readers(self) -> Collection[Reader]:
+        """The readers of the open event streams."""
+        return self._readers
+
+    def known(self) -> Iterable[Run]:
+        """Every run whose events are kept."""
+        return self._runs.values()
 
     def active(self, session_id: str) -> bool:
         """Whether a run of this session is under way, as far as this process knows."""
@@ -165,6 +176,7 @@ class Runs:
                 self._active[known.session_id] = run_id
             return known
         run = self._make(run_id, session_id, user, interface, trace)
+        self._counters.runs["started"] += 1
         if on_end is not None:
             run.on_end.append(on_end)
         self._active[session_id] = run_id
@@ -209,6 +221,7 @@ class Runs:
         if run_id in self._runs:
             return self._runs[run_id]
         run = self._make(run_id, session_id, "", interface, trace)
+        self._counters.runs["attached"] += 1
         self._running[""] += 1
         if not _has_ended(status):
             self._active.setdefault(session_id, run_id)
@@ -281,11 +294,21 @@ class Runs:
             self._spawn(work())
         run.on_end.clear()
         asyncio.get_running_loop().call_later(self._settings.log_keep + 1, self._forget_old)
+        seconds = run.ended_at - run.began
+        kind = run.end_kind or ""
+        outcome = kind.removeprefix("run.") if kind in TERMINAL_EVENTS else "other"
+        counters = self._counters
+        counters.runs_ended[outcome] += 1
+        counters.run_seconds.add(seconds)
+        counters.events += run.log.next
         log.info(
             "run_ended",
             run=run.run_id,
-            outcome=run.end_kind,
+            user=fingerprint(run.user),
+            outcome=kind if kind in TERMINAL_EVENTS else "other",
+            seconds=round(seconds, 3),
             events=run.log.next,
+            kept_bytes=run.log.size,
             trace_id=run.trace.trace_id,
         )
 
@@ -301,6 +324,7 @@ class Runs:
             result = await self._read_stream(run)
             if run.translator.ended:
                 return
+            self._counters.upstream_lost[result] += 1
             self._upstream.forget_interface()
             if run.interface == "basic" and result != "refused":
                 break
@@ -446,6 +470,7 @@ class Runs:
         """
         position = run.log.after(last_event_id)
         if run.log.ended and run.log.next and position == run.log.next:
+            self._counters.replays["ended"] += 1
             return None
         if (
             self.streams >= self._settings.max_streams
@@ -455,6 +480,8 @@ class Runs:
                 RATE_LIMITED, "Too many event streams are open; close one.", retry_after=5
             )
         self._streams[user] += 1
+        if last_event_id:
+            self._counters.replays["hit" if position else "miss"] += 1
         reader = Reader(run.log, position, run.truncated)
         self._readers.add(reader)
         return reader

@@ -58,6 +58,7 @@ class Service:
         self.settings = settings
         self.redactor = Redactor(settings.secrets)
         self.upstream = Upstream(settings)
+        self.counters = self.upstream.counters
         self.runs = Runs(settings, self.upstream, self.redactor)
         self._starts = StartBook(settings.max_keys)
         self._titles: OrderedDict[str, str] = OrderedDict()
@@ -148,6 +149,7 @@ class Service:
         if scope is not None:
             known = self._starts.find(scope, fingerprint, now)
             if known is not None and not await self._may_repeat(trace, known):
+                self.counters.runs["repeated"] += 1
                 return await asyncio.shield(known.run_id)
         if self.runs.active(wanted.sessionId):
             raise ProxyError(CONFLICT, "A run of this session is under way; wait or abort it.")
@@ -316,6 +318,15 @@ class Service:
         """Answers one open approval; how many requests that resolved. Raises ProxyError."""
         if run.end_kind is not None:
             raise ProxyError(CONFLICT, "The run has ended; nothing was approved or denied.")
+        counted = "failed"
+        try:
+            resolved = await self._answer(trace, run, wanted)
+            counted = wanted.choice
+            return resolved
+        finally:
+            self.counters.approvals[counted] += 1
+
+    async def _answer(self, trace: Trace, run: Run, wanted: AnswerApproval) -> int:
         request = run.approvals.begin_answer(wanted.approvalId, wanted.choice)
         body: dict[str, Any] = {"choice": wanted.choice}
         if request.upstream_id is not None:

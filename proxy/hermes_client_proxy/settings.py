@@ -58,6 +58,8 @@ class Settings:
     jwt_algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     jwt_cookie: str | None = None
 
+    metrics_token: str | None = field(default=None, repr=False)
+
     max_runs: int = 64
     max_runs_per_user: int = 8
     max_streams: int = 1000
@@ -95,6 +97,14 @@ class Settings:
             raise SettingsError("MNOTE_WEB_AUTH must be cookie, host, trusted-header or jwt.")
         if self.session_secret is not None and len(self.session_secret) < 32:
             raise SettingsError("MNOTE_WEB_SESSION_SECRET must have at least 32 characters.")
+        if self.metrics_token is not None:
+            if len(self.metrics_token) < 16:
+                raise SettingsError("MNOTE_WEB_METRICS_TOKEN must have at least 16 characters.")
+            if self.metrics_token in (self.api_key, self.session_secret):
+                raise SettingsError(
+                    "MNOTE_WEB_METRICS_TOKEN lies in the files of a monitoring system and must "
+                    "open nothing else; make one of its own."
+                )
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
@@ -118,7 +128,7 @@ class Settings:
     @property
     def secrets(self) -> tuple[str | None, ...]:
         """What must never leave this server."""
-        return (self.api_key, self.session_secret)
+        return (self.api_key, self.session_secret, self.metrics_token)
 
     @property
     def missing(self) -> str | None:
@@ -317,6 +327,14 @@ TABLE: tuple[Row, ...] = (
         "a cookie name",
         str,
         "`jwt`: a cookie that may carry the token where no Authorization header is sent.",
+    ),
+    Row(
+        "MNOTE_WEB_METRICS_TOKEN",
+        "metrics_token",
+        "text",
+        str,
+        "What /metrics is read with (16 characters or more). Without it only a process of this "
+        "machine may read it, on a proxy with no public origin and no trusted proxies.",
     ),
     Row("MNOTE_WEB_HERMES_MAX_RUNS", "max_runs", "a number", int, "Running runs in all."),
     Row(

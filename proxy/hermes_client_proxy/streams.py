@@ -84,6 +84,7 @@ async def stream(
                 await send({"type": "http.response.body", "body": data, "more_body": more})
                 sending_since = 0.0
                 if not more:
+                    reader.outcome = "closing" if reader.closing else "ended"
                     return
             else:
                 await reader.wait()
@@ -100,6 +101,7 @@ async def stream(
         if not cut_off:
             raise
         task.uncancel()
+        reader.outcome = "slow"
         log.warning("slow_reader_cut_off", run=run.run_id, trace_id=run.trace.trace_id)
     finally:
         for timer in timers.values():

@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -30,6 +30,7 @@ from .contract import (
     UPSTREAM_UNAVAILABLE,
     ProxyError,
 )
+from .counters import Counters, Spent, operation, status_class
 from .settings import Settings
 
 MAX_ANSWER = 33_554_432
@@ -52,6 +53,8 @@ class Trace:
 
     trace_id: str
     request_id: str
+    spent: Spent = field(default_factory=Spent, compare=False, repr=False)
+    """Where the time that Hermes takes for this request is added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,11 @@ class NoAnswer(Exception):
         self.sent = sent
         self.slow = slow
 
+    @property
+    def kind(self) -> str:
+        """slow, broken or unreachable, for the metrics."""
+        return "slow" if self.slow else "broken" if self.sent else "unreachable"
+
     def error(self) -> ProxyError:
         if self.slow:
             return ProxyError(UPSTREAM_UNAVAILABLE, "Hermes did not answer in time.", status=504)
@@ -84,6 +92,7 @@ class Upstream:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.counters = Counters()
         self._client: aiohttp.ClientSession | None = None
         self._interface: tuple[float, Interface] | None = None
         self._asking = asyncio.Lock()
@@ -137,6 +146,33 @@ class Upstream:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """Sends one request. Raises NoAnswer; any complete answer is a Reply."""
+        began = time.monotonic()
+        outcome = "broken"
+        try:
+            reply = await self._ask(trace, method, path, query, body, headers)
+            outcome = status_class(reply.status)
+            return reply
+        except NoAnswer as failure:
+            outcome = failure.kind
+            raise
+        finally:
+            seconds = time.monotonic() - began
+            trace.spent.upstream += seconds
+            self._note(operation(method, path), outcome, seconds)
+
+    def _note(self, name: str, outcome: str, seconds: float) -> None:
+        self.counters.upstream[name, outcome] += 1
+        self.counters.upstream_seconds[name].add(seconds)
+
+    async def _ask(
+        self,
+        trace: Trace,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: dict[str, Any] | None,
+        headers: Mapping[str, str] | None,
+    ) -> Reply:
         more = dict(headers or {})
         data = None
         if body is not None:
@@ -237,13 +273,22 @@ class Upstream:
         more = {"Accept": "text/event-stream"}
         if last_seq is not None:
             more["Last-Event-ID"] = last_seq
-        await eventstream.read(
-            self._url(f"/v1/runs/{_part(run_id)}/events"),
-            self._headers(trace, more),
-            take,
-            connect_timeout=self._settings.connect_timeout,
-            silence=self._settings.silence,
-        )
+        outcome = "2xx"
+        self.counters.upstream_streams += 1
+        try:
+            await eventstream.read(
+                self._url(f"/v1/runs/{_part(run_id)}/events"),
+                self._headers(trace, more),
+                take,
+                connect_timeout=self._settings.connect_timeout,
+                silence=self._settings.silence,
+            )
+        except eventstream.NoStream as failure:
+            outcome = "broken" if failure.sent else "unreachable"
+            raise
+        finally:
+            self.counters.upstream_streams -= 1
+            self.counters.upstream["events", outcome] += 1
 
     # -- sessions ---------------------------------------------------------------------------------
 
