@@ -29,6 +29,8 @@ LOOK_SECONDS = 0.5
 # A slash command's text is shown behind its card's end, or later by itself if it takes longer.
 CONFIRM_SECONDS = 2.0
 OUT_OF_TIME = "nobody answered in time"
+# A card ends this much before Hermes' own limit, so that the door tells both sides how it ended.
+MARGIN_SECONDS = 0.25
 # The id of a card that need not be shown: its request has ended before.
 SETTLED = "p-settled"
 
@@ -89,7 +91,7 @@ class CardDesk:
             command,
             description,
             session,
-            self._approvals.seconds(),
+            _before(self._approvals.seconds()),
             allow_permanent=allow_permanent,
             allow_session=allow_session,
             smart_denied=smart_denied,
@@ -214,7 +216,10 @@ class CardDesk:
         self._cards.pop(reference, None)
         if isinstance(reference, Approval):
             self._approvals.release(reference)
-        self._door.close_card(card_id, option_id, expired=option_id is None)
+        expired = option_id is None
+        if expired:  # running out counts as the safe answer
+            option_id = {Approval: "deny", Confirm: "cancel"}.get(type(reference))
+        self._door.close_card(card_id, option_id, expired=expired)
 
     async def _carry_out(self, confirm: Confirm, choice: str) -> str | None:
         """Carry a slash command out; its text, or None when it comes later by itself."""
@@ -237,6 +242,10 @@ class CardDesk:
         chat = device_of(confirm.session)
         if chat and text:
             self._door.say(chat, text)
+
+
+def _before(limit: float) -> float:
+    return max(limit - MARGIN_SECONDS, limit / 2)
 
 
 def device_of(session: str) -> str | None:
