@@ -14,5 +14,6 @@ frames alone and imports nothing of it.
     report.py      for people, as JSON and as JUnit
     command.py     the command line
 
-The files of the contract are `contract/`, one truth with `contracts/mobile-v1` of the repository.
+The files of the contract are those of `contracts/mobile-v1`; an installed package has them in
+`contract/`.
 """

@@ -13,7 +13,16 @@ from typing import Any
 import jsonschema
 import referencing
 
-ROOT = Path(__file__).resolve().parent / "contract"
+_HERE = Path(__file__).resolve()
+# Installed, the files lie beside this one; a checkout has them once, for all languages.
+ROOT = next(
+    (
+        folder
+        for folder in (_HERE.parent / "contract", _HERE.parents[3] / "contracts" / "mobile-v1")
+        if (folder / "door.json").is_file()
+    ),
+    _HERE.parent / "contract",
+)
 ABSENT = object()
 
 

@@ -19,7 +19,17 @@ from .target import Target
 STATES = ("avatar", "typing")
 FOREIGN = "https://foreign.example"
 TWICE_16_MIB = 32 * 1024 * 1024
-_JOINERS = "\u200d\ufe0e\ufe0f"
+_JOIN = "\N{ZERO WIDTH JOINER}"
+_JOINERS = (_JOIN, "\N{VARIATION SELECTOR-15}", "\N{VARIATION SELECTOR-16}")
+# What a person sees as few characters is many: a family, an accent, a flag, a flag of two.
+_SEEN_AS_ONE = (
+    _JOIN.join("👨👩👧👦"),
+    "e\N{COMBINING ACUTE ACCENT}",
+    "🇩🇪",
+    "שלום",
+    f"🏳\N{VARIATION SELECTOR-16}{_JOIN}🌈",
+    "한글",
+)
 
 
 @dataclass(frozen=True)
@@ -160,8 +170,8 @@ async def neighbour(target: Target, number: int) -> None:
 async def echo_is_lossless(target: Target, number: int) -> None:
     """A long answer of families, flags and accents comes back joined as it went, cut nowhere
     inside a character that a person sees."""
-    piece = "👨‍👩‍👧‍👦 e\u0301 🇩🇪 \u05e9\u05dc\u05d5\u05dd\n🏳️‍🌈\t한글 "
-    text = (piece * 400)[:11_990].rstrip()
+    text = (" ".join(_SEEN_AS_ONE) + "\n") * 350
+    text = text[:11_990].rstrip()
     line = await enter(target, number)
     try:
         await line.say({"t": "text", "id": "t1", "text": text})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +15,12 @@ from .suite import FAILED, NOT_RUN, PASSED, Result, Suite, reference, summary
 from .target import Target
 
 MARKS = {PASSED: "[green]✓[/]", FAILED: "[red]✗[/]", NOT_RUN: "[yellow]–[/]"}
-# What no XML document may hold (XML 1.0 section 2.2).
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _allowed(character: str) -> bool:
+    """Whether an XML document may hold it (XML 1.0 section 2.2)."""
+    code = ord(character)
+    return character in "\t\n\r" or 0x20 <= code <= 0xD7FF or 0xE000 <= code not in (0xFFFE, 0xFFFF)
 
 
 class Screen:
@@ -159,4 +162,6 @@ def write_junit(path: Path, target: Target, results: Sequence[Result], seconds: 
 
 
 def _xml(text: str) -> str:
-    return _NO_XML.sub("\ufffd", text)
+    return "".join(
+        character if _allowed(character) else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
