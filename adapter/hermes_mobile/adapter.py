@@ -31,6 +31,7 @@ if TYPE_CHECKING or not MISSING_PACKAGES:
     from .card_desk import CardDesk
     from .hermes_cards import Approvals, Clarifications, Confirmations
     from .hub import Incoming
+    from .logs import shown, trace
     from .outbound_files import FileNotSent, MediaKind
     from .outbox import OutboxFull, OutgoingMedia
     from .outgoing_text import DEFAULT_CURSOR, OutgoingText
@@ -300,7 +301,7 @@ class MobileAdapter(BasePlatformAdapter):
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a message could not be carried out", exc_info=task.exception())
+            log.error("a message could not be carried out: error=%s", trace(task.exception()))
 
     # ----------------------------------------------------------------------------------------------
     # Turns
@@ -545,7 +546,9 @@ class MobileAdapter(BasePlatformAdapter):
         try:
             data, mime, own_name = await outbound_files.read(str(path), kind)
         except FileNotSent as error:
-            log.warning("a file for %s was not sent: %s", chat, error)
+            log.warning(
+                "a file was not sent: device=%s kind=%s why=%s", shown(chat), kind, error.why
+            )
             notice = f"{caption}\n\n{error.notice}" if caption else error.notice
             return await self.send(chat, notice, reply_to, {"notify": True})
         media = OutgoingMedia(

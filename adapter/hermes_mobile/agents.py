@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import mimetypes
 import re
 from collections import deque
@@ -31,14 +30,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final, get_args
 
+from .logs import log, shown, trace
 from .outbox import OutgoingMedia
 from .prompts import Card, approval_card, clarify_card, confirm_card
 from .protocol import MediaKind
 from .server import Answered, Door, Incoming
 
 __all__ = ["ScriptedAgent", "TooBusy", "prose", "sample"]
-
-log = logging.getLogger("hermes_mobile")
 
 MAX_LONG: Final = 200_000
 MAX_STREAM_WORDS: Final = 20_000
@@ -149,8 +147,12 @@ class ScriptedAgent:
                 door.turn_started(chat)
                 try:
                     await self._turn(door, incoming)
-                except Exception:
-                    log.exception("the scripted agent could not answer: device=%s", chat)
+                except Exception as error:
+                    log.error(
+                        "the scripted agent could not answer: device=%s error=%s",
+                        shown(chat),
+                        trace(error),
+                    )
                 finally:
                     door.turn_ended(chat)
         finally:

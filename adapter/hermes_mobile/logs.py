@@ -29,10 +29,10 @@ def seconds(duration: float | None) -> str:
     return "-" if duration is None else f"{max(0.0, duration):.3f}"
 
 
-def trace(error: BaseException) -> str:
+def trace(error: BaseException | None) -> str:
     """The kind of `error` and the calls that led to it, without its text."""
     lines = []
-    seen: BaseException | None = error
+    seen = error
     for _ in range(8):
         if seen is None:
             break

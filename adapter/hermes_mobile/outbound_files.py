@@ -28,11 +28,15 @@ _AUDIO_SUFFIXES = {".ogg", ".opus", ".mp3", ".wav", ".m4a", ".flac", ".aac", ".o
 
 
 class FileNotSent(Exception):
-    """A file cannot be sent. `notice` is for the person at the device: it names no path."""
+    """A file cannot be sent; the text, with its path, is for who asked for it on this machine.
 
-    def __init__(self, notice: str, reason: str) -> None:
+    `notice` is for the person at the device and names no path, `why` for the log and names nothing.
+    """
+
+    def __init__(self, notice: str, reason: str, why: str) -> None:
         super().__init__(reason)
         self.notice = notice
+        self.why = why
 
 
 async def read(path: str, kind: MediaKind) -> tuple[bytes, str, str]:
@@ -45,13 +49,16 @@ async def read(path: str, kind: MediaKind) -> tuple[bytes, str, str]:
             f"⚠️ {name} ({_mebibytes(error.size)}) was not sent: "
             f"the limit is {_mebibytes(MAX_MEDIA_BYTES)}.",
             f"{path} has {error.size} bytes, the limit of the protocol is {MAX_MEDIA_BYTES}",
+            "too_big",
         ) from None
     except OSError as error:
         raise FileNotSent(
-            f"⚠️ {name} was not sent: it could not be read.", f"{path}: {error.strerror or error}"
+            f"⚠️ {name} was not sent: it could not be read.",
+            f"{path}: {error.strerror or error}",
+            "unreadable",
         ) from error
     if not data:
-        raise FileNotSent(f"⚠️ {name} was not sent: it is empty.", f"{path} is empty")
+        raise FileNotSent(f"⚠️ {name} was not sent: it is empty.", f"{path} is empty", "empty")
     found = sniff(data)
     mime = found[0] if found else mimetypes.guess_type(name)[0] or _DEFAULT_MIME[kind]
     if found and not Path(name).suffix:
