@@ -41,7 +41,6 @@ FORWARDING_HEADERS = (
     "fly-",
     "fastly-",
     "tailscale-",
-    "ngrok-",
     "via",
 )
 

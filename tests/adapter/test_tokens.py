@@ -293,7 +293,7 @@ def test_not_under_another_name(host: str | None) -> None:
     [
         "origin", "forwarded", "via", "x_forwarded_for", "x_forwarded_proto", "x_forwarded_ssl",
         "x_forwarded_prefix", "x_real_ip", "cf_connecting_ip", "cf_ray", "cf_warp_tag_id",
-        "tailscale_user_login", "tailscale_funnel_request", "ngrok_trace", "x_envoy_internal",
+        "tailscale_user_login", "tailscale_funnel_request", "x_envoy_internal",
         "fly_request_id", "true_client_ip", "x_original_forwarded_for", "cdn_loop",
         "x_amzn_trace_id",
     ],
