@@ -87,6 +87,7 @@ export class Conversation {
   readonly #arriving = new Map<string, Arriving>();
   readonly #growing = new Set<string>();
   readonly #unsaved = new Set<string>();
+  readonly #unwanted = new Set<string>();
   #client: HermesClient | undefined;
   #reconciled = false;
   #loaded = false;
@@ -244,7 +245,10 @@ export class Conversation {
 
   /** Takes back what the agent does not have yet, and removes it. */
   discard(entry: Mine): void {
-    this.#lead().discard(entry.id);
+    const client = this.#lead();
+    // The outbox of an earlier life may still be on its way from the disk.
+    this.#unwanted.add(entry.id);
+    client.discard(entry.id);
     this.#remove(entry.key);
   }
 
@@ -305,9 +309,19 @@ export class Conversation {
     });
     this.#client = client;
     this.#reconciled = false;
+    this.#reopenCards();
     this.#listen(client);
     client.connect();
     return client;
+  }
+
+  /** An answer that was under way in an earlier life is not under way in this one. */
+  #reopenCards(): void {
+    for (const entry of this.#entries.all()) {
+      if (entry.type !== "asked" || entry.outcome !== undefined) continue;
+      const { chosen, ...open } = entry;
+      if (chosen !== undefined) this.#put(open);
+    }
   }
 
   #follow(): void {
@@ -328,6 +342,7 @@ export class Conversation {
     if ("entries" in told) {
       for (const entry of told.entries) this.#entries.restore(entry);
     } else if ("live" in told) {
+      if (this.#windows.leading) return;
       this.#live = { ...told.live, line: { phase: "elsewhere" } };
     } else if ("removed" in told) {
       this.#entries.remove(told.removed);
@@ -457,6 +472,11 @@ export class Conversation {
     if (item.state === "discarded") {
       this.#progress.delete(item.id);
       this.#remove(key);
+      return;
+    }
+    if (this.#unwanted.has(item.id)) {
+      const client = this.#client;
+      queueMicrotask(() => client?.discard(item.id));
       return;
     }
     const known = old?.type === "mine" ? old : undefined;

@@ -128,7 +128,8 @@ export class Windows<Content> {
     if (this.#role === "closed") return;
     switch (note.kind) {
       case "content":
-        if (this.#role !== "leading") this.#parts.receive(note.content);
+        // Also while leading: the last words of the one that led before.
+        this.#parts.receive(note.content);
         return;
       case "who":
         if (this.#role !== "leading") return;

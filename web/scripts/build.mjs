@@ -121,7 +121,8 @@ async function writeServiceWorker(folder) {
   const files = found
     .filter((entry) => entry.isFile())
     .map((entry) => relative(folder, join(entry.parentPath, entry.name)).replaceAll("\\", "/"))
-    .filter((name) => name !== "service-worker.js")
+    // The system fetches its icons by itself, and once.
+    .filter((name) => name !== "service-worker.js" && !/^icon-.*\.png$/.test(name))
     .sort();
   const hash = createHash("sha256");
   for (const file of files) hash.update(file).update(await readFile(join(folder, file)));

@@ -384,6 +384,50 @@ describe("the chat by itself", () => {
     }
   });
 
+  test("takes back after a reload what still waits", async () => {
+    const browser = await Browser.start();
+    const own = await Line.to(running.door);
+    try {
+      const chat = new ChatPage(await browser.page());
+      await chat.connect(own.address, running.token);
+      await chat.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
+      own.cut();
+      await chat.phase("waiting");
+      const file = { name: "unwanted.txt", mimeType: "text/plain", buffer: Buffer.from("x") };
+      await chat.page.locator("hm-composer input[type=file]").setInputFiles(file);
+      await chat.page.locator("hm-composer button[type=submit]").click();
+      await chat.say("wanted");
+      await chat.page.locator("hm-entry.mine").nth(1).getByText("Waiting").waitFor();
+      await chat.page.reload();
+      await chat.page.locator(".upload").getByRole("button", { name: "Cancel" }).click();
+      own.mend();
+      await chat.answer("echo: wanted", 40_000);
+      expect(await chat.answers()).toEqual(["echo: wanted"]);
+      browser.expectCalm(CUT);
+    } finally {
+      await browser.close();
+      await own.close();
+    }
+  });
+
+  test("answers a card that was open before a reload", async () => {
+    const browser = await Browser.start();
+    try {
+      const chat = new ChatPage(await browser.page());
+      await chat.connect(line.address, running.token);
+      await chat.say("approve rm -rf /tmp/no-such-folder");
+      await chat.card();
+      await chat.page.reload();
+      await chat.ready();
+      await (await chat.card()).getByRole("button", { name: "Allow once" }).click();
+      await chat.answer("approval: once");
+      expect(await chat.outcomes()).toEqual(["Allowed once"]);
+      browser.expectCalm();
+    } finally {
+      await browser.close();
+    }
+  });
+
   test("keeps several agents apart, and forgets one for good", async () => {
     const browser = await Browser.start();
     try {
