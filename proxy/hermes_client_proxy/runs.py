@@ -41,6 +41,7 @@ _TERMINAL_STATUS = {
 }
 _BACKOFF = (0.1, 0.3, 1.0, 2.0, 5.0)
 _DRAIN = 5.0
+_DRAIN_TRIES = 4
 _decode = msgspec.json.Decoder().decode
 _REFILL = 1.0
 
@@ -361,7 +362,14 @@ class Runs:
         if run.interface == "replayable":
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN):
-                    await self._read_stream(run)
+                    # The line that broke once may break again: what can still be had is not given
+                    # up at the first failure.
+                    for failures in range(_DRAIN_TRIES):
+                        if failures:
+                            await asyncio.sleep(_pause(failures - 1))
+                        await self._read_stream(run)
+                        if run.translator.ended:
+                            return
 
     def _note_gap(self, run: Run) -> None:
         if not run.gap:
