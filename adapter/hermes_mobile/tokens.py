@@ -229,6 +229,8 @@ def _host_name(host: str) -> str | None:
         return None
     if host.rpartition("]")[2][:1] not in {"", ":"} and "]" in host:
         return None  # something stands behind an address in brackets
+    if host.find("[") > 0:
+        return None  # or before it
     try:
         parts = urlsplit(f"//{host}")
         name = parts.hostname

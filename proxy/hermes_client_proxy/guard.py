@@ -80,16 +80,16 @@ def _join(name: str, port: str, scheme: str) -> str:
 
 
 def _origin_key(origin: str) -> str | None:
-    try:
-        parts = urlsplit(origin)
-        port = parts.port
-    except ValueError:
+    scheme, _, authority = origin.partition("://")
+    scheme = scheme.lower()
+    # Not urlsplit: it reads a host out of what is none, as in http://-[::1].
+    found = _HOST.fullmatch(authority)
+    if scheme not in _DEFAULT_PORT or found is None:
         return None
-    if parts.scheme not in _DEFAULT_PORT or not parts.hostname or "@" in origin:
+    port = found["port"]
+    if port and int(port) > 65_535:
         return None
-    if parts.path or parts.query or parts.fragment:
-        return None
-    return f"{parts.scheme}://{_join(parts.hostname, str(port or ''), parts.scheme)}"
+    return f"{scheme}://{_join(found['name'].strip('[]'), str(int(port)) if port else '', scheme)}"
 
 
 def _name_of(origin: str) -> str:
