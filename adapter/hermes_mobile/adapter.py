@@ -671,9 +671,22 @@ class MobileAdapter(BasePlatformAdapter):
             self._house.desk.look()
 
 
+def lacking_without_door() -> list[str]:
+    """The start-up self-check, for a process in which no door is open."""
+    sources = (
+        Approvals(hermes_approval, _redaction()),
+        Clarifications(hermes_clarify),
+        Confirmations(hermes_confirm),
+    )
+    return _lacking([source.missing for source in sources if source.missing is not None])
+
+
 def lacking(house: _House) -> list[str]:
     """What this Hermes lacks of what the adapter stands on, for the start-up self-check."""
-    found = house.desk.missing
+    return _lacking(house.desk.missing)
+
+
+def _lacking(found: list[str]) -> list[str]:
     found += [
         f"BasePlatformAdapter.{name}" for name in _HOOKS if not hasattr(BasePlatformAdapter, name)
     ]

@@ -4,6 +4,7 @@
     hermes-mobile chat URL               talk with an agent in the terminal
     hermes-mobile send --to DEVICE TEXT  deliver a message to a device
     hermes-mobile conform URL            does a door keep to protocol v1
+    hermes-mobile doctor                 is a door set up well, and safe from outside
 
 Starting with `--help` costs nothing: each command imports what it needs when it runs.
 """
@@ -27,6 +28,7 @@ from urllib.parse import urlsplit
 
 from . import __version__
 from .conformance.command import add_arguments as conform_arguments
+from .doctor_command import add_arguments as doctor_arguments
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -122,6 +124,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     conform_arguments(conform)
     conform.set_defaults(run=_conform)
+
+    doctor = commands.add_parser(
+        "doctor",
+        parents=[shared],
+        help="look at a door's settings, and at its public address as a stranger would",
+        description="Says what is so, why it matters and the line to change. Exit status: 0 no "
+        "problem, 1 a problem was found, 2 it was asked wrongly.",
+    )
+    doctor_arguments(doctor)
+    doctor.set_defaults(run=_doctor)
     return parser
 
 
@@ -264,6 +276,18 @@ def _conform(args: argparse.Namespace) -> int:
         return command.run(args)
     except ImportError as error:
         return _complain(_missing(error, "the conformance kit"), FAILED)
+
+
+# doctor
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from . import doctor_command
+
+    try:
+        return doctor_command.run(args)
+    except ImportError as error:
+        return _complain(_missing(error, "the doctor"), FAILED)
 
 
 # send

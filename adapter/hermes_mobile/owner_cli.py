@@ -1,7 +1,8 @@
 """`hermes mobile …`: what an owner needs beside the gateway.
 
 Commands: `token` makes a token for the apps, `status` asks the running door, `send` delivers to a
-device by its id on every Hermes version.
+device by its id on every Hermes version, `doctor` looks at the door's settings and, with --url, at
+its public address as a stranger would.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 import urllib.error
 import urllib.request
 from typing import Any
+
+from . import doctor_command
 
 HEALTH_SECONDS = 5.0
 
@@ -31,6 +34,8 @@ def setup(parser: argparse.ArgumentParser) -> None:
     send.add_argument("device", help="device id, with or without mobile:")
     send.add_argument("text", nargs="?", default="", help="the message; `-` reads standard input")
     send.add_argument("--file", action="append", default=[], metavar="PATH", help="attach a file")
+    doctor = commands.add_parser("doctor", help="is the door set up well, and safe from outside")
+    doctor_command.add_arguments(doctor)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -42,8 +47,10 @@ def run(args: argparse.Namespace) -> None:
         ok = _status()
     elif command == "send":
         ok = _send(args.device, args.text, args.file)
+    elif command == "doctor":
+        ok = _doctor(args)
     else:
-        print("usage: hermes mobile token | status | send DEVICE TEXT [--file PATH]")
+        print("usage: hermes mobile token | status | send DEVICE TEXT [--file PATH] | doctor")
         ok = False
     if not ok:
         sys.exit(1)
@@ -85,6 +92,19 @@ def _status() -> bool:
     for name, value in told.items() if isinstance(told, dict) else ():
         print(f"  {name}: {value}")
     return True
+
+
+def _doctor(args: argparse.Namespace) -> bool:
+    try:
+        status = doctor_command.run(args)
+    except ImportError as error:
+        from . import how_to_install
+
+        print(how_to_install([error.name or "rich", "websockets"]))
+        return False
+    if status == doctor_command.CANNOT:
+        sys.exit(status)
+    return status == doctor_command.FINE
 
 
 def _send(device: str, text: str, files: list[str]) -> bool:
