@@ -225,7 +225,8 @@ def origin_allowed(origin: str, host: str | None, settings: Settings) -> bool:
 
 def _host_name(host: str) -> str | None:
     """The name in a Host header, lower-case, without port and trailing dot; None for nonsense."""
-    if any(character in host for character in "/@?#\\, \t"):
+    # urlsplit drops control characters without a word: a name would be read out of nonsense.
+    if any(character in "/@?#\\," or character <= " " for character in host):
         return None
     if host.rpartition("]")[2][:1] not in {"", ":"} and "]" in host:
         return None  # something stands behind an address in brackets
