@@ -16,6 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from demo import home
+from demo.phone import connection_code, is_loopback, network_address, terminal_code
 from demo.processes import (
     Child,
     StartError,
@@ -33,7 +34,7 @@ START_SECONDS = 60.0
 LOGIN_SECONDS = 10.0
 # The pages, where Node.js has built them. Each door serves its own.
 CHAT_PAGE = ROOT / "adapter" / "hermes_mobile" / "pages" / "chat" / "index.html"
-WEB_PAGES = ROOT / "proxy" / "hermes_client_proxy" / "pages"
+SAMPLE_PAGE = ROOT / "proxy" / "hermes_client_proxy" / "pages" / "sample" / "index.html"
 MOBILE = "MOBILE_PORT"
 WATCH_SECONDS = 0.3
 # Whoever sits in front of the demo is the home device: Hermes would ask for one otherwise.
@@ -138,8 +139,6 @@ class Demo:
         port = self._settings.web_port or free_port()
         command = [str(Path(sys.prefix) / "bin" / "hermes-client-proxy"), "serve"]
         command += ["--host", "127.0.0.1", "--port", str(port)]
-        if (WEB_PAGES / "index.html").is_file():
-            command += ["--pages", str(WEB_PAGES)]
         environment = {
             **self._settings.web,
             "MNOTE_WEB_HERMES_UPSTREAM_URL": f"http://127.0.0.1:{api_port}",
@@ -185,14 +184,31 @@ class Demo:
             lines.append(f"  Browser door   {web[0]}")
             if web[1] is not None:
                 lines.append(f"  Log in once    {web[1]}")
+            if SAMPLE_PAGE.is_file():
+                lines.append(f"  Page panel     {web[0]}/sample/  (log in first)")
         if own is None:
             lines += [
                 "",
                 "  Try to say: hello · stream 40 · image · clarify Tea or coffee?|tea|coffee",
                 "              approve rm -rf /tmp/no-such-folder · confirm · long 9000",
             ]
+        lines += self._for_a_phone(address, token or home.kept_secret(self.folder / "token"))
         lines += ["", f"  Stop with Ctrl-C. Logs are in {folder}/logs.", ""]
         self._say("\n".join(lines))
+
+    def _for_a_phone(self, address: str, token: str) -> list[str]:
+        """Where a phone in the same network finds the chat, if the door is bound for it."""
+        host = self._settings.mobile_host
+        if is_loopback(host) or not CHAT_PAGE.is_file():
+            return []
+        reached = f"{network_address(host)}:{address.removesuffix('/ws').rpartition(':')[2]}"
+        return [
+            "",
+            f"  On a phone in this network open  http://{reached}/chat/",
+            "  and scan this there. It holds the token: show it to nobody else.",
+            "",
+            terminal_code(connection_code(f"ws://{reached}/ws", token, "Demo")),
+        ]
 
     def _watch(self) -> NoReturn:
         while True:

@@ -11,20 +11,21 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from .app import METRICS_PATH, VERSION, ProxyApp
+from .app import VERSION, ProxyApp
 from .auth import LoginLink
-from .contract import LEGACY_PATH, PREFIX
+from .conformance import command as conformance
+from .contract import PREFIX
+from .doorstep import Doorstep
 from .settings import TABLE, Settings, SettingsError
+from .static import PACKAGED, WithPages
 
 DEFAULT_PORT = 8750
 
@@ -39,20 +40,6 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._proxy.begin_closing()
         super().handle_exit(sig, frame)
-
-
-class _WithPages:
-    """The proxy, and a folder of static pages on the same origin for every other path."""
-
-    def __init__(self, proxy: ProxyApp, folder: str) -> None:
-        self._proxy = proxy
-        self._pages = Starlette(routes=[Mount("/", StaticFiles(directory=folder, html=True))])
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        own = scope["type"] != "http" or scope["path"].startswith((PREFIX, LEGACY_PATH))
-        own = own or scope["path"] == METRICS_PATH
-        app: ASGIApp = self._proxy if own else self._pages
-        await app(scope, receive, send)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,16 +60,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     serve.add_argument(
         "--port", type=int, default=DEFAULT_PORT, help=f"port to listen on ({DEFAULT_PORT}; 0: any)"
     )
-    serve.add_argument("--pages", metavar="DIR", help="static pages to serve on the same origin")
+    serve.add_argument(
+        "--pages",
+        metavar="DIR",
+        type=Path,
+        help="static pages to serve on the same origin (the panel and its sample page)",
+    )
     serve.add_argument(
         "--log-level", default="warning", choices=("debug", "info", "warning", "error")
     )
     commands.add_parser("settings", help="list every setting")
+    conform = commands.add_parser(
+        "conform",
+        help="check whether a browser door keeps to the contract",
+        description="Asks any browser door as a page would, and as a page must not. The checks of "
+        "runs speak the words of the scripted agent (Hermes with the demo's offline model). Exit "
+        "status: 0 all passed, 1 something failed, 2 nothing could be checked.",
+    )
+    conformance.add_arguments(conform)
     options = parser.parse_args(arguments)
     if options.command == "settings":
         for row in TABLE:
             print(f"{row.variable}\n    {row.meaning}")
         return 0
+    if options.command == "conform":
+        return _with_packages(conformance.run, options)
     try:
         return _serve(options)
     except SettingsError as error:
@@ -97,17 +99,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _with_packages(
+    command: Callable[[argparse.Namespace], int], options: argparse.Namespace
+) -> int:
+    try:
+        return command(options)
+    except ModuleNotFoundError as error:
+        print(
+            f"hermes-client-proxy: {options.command} needs the package {error.name}: "
+            f'"{sys.executable}" -m pip install "hermes-client-proxy[cli]"',
+            file=sys.stderr,
+        )
+        return 1
+
+
 def _serve(options: argparse.Namespace) -> int:
     settings = Settings.from_env(os.environ)
-    if options.pages and not os.path.isdir(options.pages):
-        raise SettingsError(f"--pages: {options.pages} is no folder.")
+    pages: Path | None = options.pages
+    if pages is not None and not pages.is_dir():
+        raise SettingsError(f"--pages: {pages} is no folder.")
+    if pages is None and (PACKAGED / "index.html").is_file():
+        pages = PACKAGED
     login = None
     if settings.auth == "cookie":
         if settings.session_secret is None:
             settings = replace(settings, session_secret=secrets.token_urlsafe(48))
         login = LoginLink()
     proxy = ProxyApp(settings, login=login)
-    app: ASGIApp = _WithPages(proxy, options.pages) if options.pages else proxy
+    app: ASGIApp = WithPages(proxy, pages) if pages is not None else proxy
     level = options.log_level.upper()
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     listener = _listen(options.host, options.port, settings)
@@ -120,6 +139,7 @@ def _serve(options: argparse.Namespace) -> int:
         access_log=False,  # a line of it would hold the sign-in token
         proxy_headers=False,  # a forwarding header must not make a browser a trusted peer
         server_header=False,
+        http=Doorstep,
         ws="none",
         timeout_graceful_shutdown=10,
         timeout_keep_alive=30,
