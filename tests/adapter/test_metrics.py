@@ -506,3 +506,11 @@ async def test_the_dashboard_asks_for_what_is_there() -> None:
         for name, matchers in re.findall(r"\bhermes_mobile_(\w+)\{([^}]*)\}", query):
             for label, value in re.findall(r'(\w+)="([^"$]*)"', matchers):
                 assert (label, value) in labels, (name, label, value)
+
+
+def test_the_page_names_every_metric() -> None:
+    text = DASHBOARD.with_name("metrics.md").read_text()
+    scraped = metrics.Scrape(House().hub, "1", 0.0)
+    for family in metrics.families(scraped):
+        name = family.name + ("_total" if family.total else "")
+        assert f"`{name}`" in text, name

@@ -409,15 +409,20 @@ def test_a_spread_counts_below_and_above() -> None:
 # The dashboard
 
 
-async def test_the_dashboard_asks_for_what_is_there() -> None:
+async def test_the_dashboard_asks_for_what_is_there_and_the_page_names_it() -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
     async with SmallHermes() as hermes, browsing(hermes.url, **OPTIONS) as browser:
         await everything(browser, hermes)
         got = await scrape(browser)
     asked = set(re.findall(r"\bhermes_client_proxy_\w+", " ".join(queries)))
+    page = DASHBOARD.with_name("metrics.md").read_text()
 
     assert asked and asked <= {key[0] for key in got.samples}
+    for family in text_string_to_metric_families(got.text):
+        if family.name.startswith("hermes_client_proxy_"):
+            name = family.name.removeprefix("hermes_client_proxy_")
+            assert f"`{name}{'_total' * (family.type == 'counter')}`" in page, name
 
 
 async def test_a_hermes_that_is_too_slow_is_counted() -> None:
