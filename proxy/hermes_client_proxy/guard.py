@@ -54,7 +54,7 @@ def check_json(headers: Headers) -> None:
     """
     kinds = values(headers, b"content-type")
     if len(kinds) == 1:
-        kind, *parameters = [part.strip().lower() for part in kinds[0].split(";")]
+        kind, *parameters = [part.strip(" \t").lower() for part in kinds[0].split(";")]
         charsets = [p.partition("=")[2].strip("\"'") for p in parameters if p.startswith("charset")]
         if kind == "application/json" and all(c in ("utf-8", "utf8") for c in charsets):
             return

@@ -9,4 +9,5 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 def values(headers: Headers, name: bytes) -> list[str]:
     """All values of the header *name* (lower case), in order."""
-    return [value.decode("latin-1").strip() for key, value in headers if key.lower() == name]
+    # Optional white space is a space or a tab (RFC 9110 section 5.6.3); strip() knows many more.
+    return [value.decode("latin-1").strip(" \t") for key, value in headers if key.lower() == name]

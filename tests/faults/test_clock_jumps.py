@@ -1,4 +1,4 @@
-"""The clock jumps: a suspended machine, a step of NTP, a wrong date. Time is an argument of the core.
+"""The clock jumps: a machine that slept, a step of NTP. Time is an argument of the core.
 
 The door counts on the monotonic clock, which never goes back; a machine that slept finds it far
 ahead. The wall clock is not asked for anything that decides.

@@ -252,7 +252,7 @@ def origins(data: bytes) -> None:
     except ProxyError:
         pass
     else:
-        assert data.strip().lower().startswith(b"application/json")
+        assert data.strip(b" \t").lower().startswith(b"application/json")
     headers = {"host": [host.decode("latin-1")], "origin": [origin.decode("latin-1")]}
     try:
         tokens.check_origin(headers, SETTINGS)
