@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -191,8 +192,9 @@ async def _wrong_method(page: Page) -> None:
 
 async def _large_body(page: Page) -> None:
     ids = page.ids()
-    body = {**ids, "message": "x" * 1_100_000}
-    await page.refused("POST", "/runs", 413, TOO_LARGE, json=body)
+    raw = json.dumps({**ids, "message": "x" * 1_100_000}).encode()
+    kind = {"Content-Type": "application/json"}
+    await page.refused("POST", "/runs", 413, TOO_LARGE, data=io.BytesIO(raw), headers=kind)
 
 
 async def _large_context(page: Page) -> None:
@@ -262,7 +264,7 @@ async def _made_id(row: dict[str, Any], page: Page) -> None:
 
 
 def _say(value: Any) -> str:
-    return shortened(value, 70)
+    return shortened(value, 160)
 
 
 def _owned(row: dict[str, Any]) -> str:
