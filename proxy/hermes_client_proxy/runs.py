@@ -41,7 +41,7 @@ _TERMINAL_STATUS = {
 }
 _BACKOFF = (0.1, 0.3, 1.0, 2.0, 5.0)
 _DRAIN = 5.0
-_DRAIN_TRIES = 4
+_DRAIN_TRIES = 3
 _decode = msgspec.json.Decoder().decode
 _REFILL = 1.0
 
