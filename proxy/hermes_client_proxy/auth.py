@@ -14,7 +14,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 import aiohttp
@@ -25,11 +24,15 @@ from starlette.requests import Request
 
 from .headers import values
 from .settings import Settings, SettingsError
+from .upstream import read_body
 
 COOKIE = "hermes_client_session"
 MAX_USER_ID = 256
 
 _JWKS_KEEP = 300.0
+_JWKS_PAUSE = 10.0
+"""A key that is not known may be a new one: asked for again, but not for every forged token."""
+_JWKS_RETRY = 1.0
 _MAX_ANSWER = 262_144
 
 
@@ -136,7 +139,7 @@ class HostEndpoint:
                 raise aiohttp.ClientError("the endpoint failed")
             if answer.status != 200:
                 return None
-            raw = await answer.content.read(_MAX_ANSWER)
+            raw = await read_body(answer, _MAX_ANSWER)
         try:
             data = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -189,6 +192,7 @@ class JsonWebToken:
         self._client = get_client
         self._keys: jwt.PyJWKSet | None = None
         self._read_at = float("-inf")
+        self._ask_again = float("-inf")
         self._lock = asyncio.Lock()
 
     async def __call__(self, request: Request) -> User | None:
@@ -220,19 +224,21 @@ class JsonWebToken:
         return _cookie(request, self._cookie) if self._cookie and not found else None
 
     async def _key(self, key_id: object) -> jwt.PyJWK | None:
+        if (key := self._find(key_id)) is not None:
+            return key
         async with self._lock:
             now = time.monotonic()
-            key = self._find(key_id)
-            # An unknown key may be a new one; ask again, but not for every forged token.
-            stale = now - self._read_at > (_JWKS_KEEP if key is not None else 10)
-            if stale:
+            if now >= self._ask_again:
+                self._ask_again = now + _JWKS_RETRY
                 self._keys = await self._read()
                 self._read_at = now
-                key = self._find(key_id)
-            return key
+                self._ask_again = now + _JWKS_PAUSE
+        return self._find(key_id)
 
     def _find(self, key_id: object) -> jwt.PyJWK | None:
-        keys = [] if self._keys is None else self._keys.keys
+        if self._keys is None or time.monotonic() - self._read_at > _JWKS_KEEP:
+            return None
+        keys = self._keys.keys
         if key_id is None:
             return keys[0] if len(keys) == 1 else None
         return next((key for key in keys if key.key_id == key_id), None)
@@ -246,7 +252,7 @@ class JsonWebToken:
         ) as answer:
             if answer.status != 200:
                 raise aiohttp.ClientError("no keys")
-            raw = await answer.content.read(_MAX_ANSWER)
+            raw = await read_body(answer, _MAX_ANSWER)
         try:
             data = msgspec.json.decode(raw)
         except msgspec.DecodeError:
@@ -308,11 +314,10 @@ def _user(user_id: object, documents: object = None) -> User | None:
 
 
 def _cookie(request: Request, name: str) -> str | None:
+    # A page may have cookies of any form beside this one; http.cookies would give up on them all.
     for header in values(request.scope["headers"], b"cookie"):
-        try:
-            jar = SimpleCookie(header)
-        except CookieError:
-            continue
-        if name in jar:
-            return jar[name].value
+        for pair in header.split(";"):
+            found, _, value = pair.partition("=")
+            if found.strip() == name:
+                return value.strip().strip('"')
     return None

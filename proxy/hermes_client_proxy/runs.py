@@ -14,9 +14,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import msgspec
-
-from . import sse
+from . import sse, upstream_json
 from .approvals import Approvals
 from .contract import NOT_FOUND, RATE_LIMITED, TERMINAL_EVENTS, ProxyError
 from .events import INTERRUPTED, LOST, UNREACHABLE, Translator
@@ -42,7 +40,6 @@ _TERMINAL_STATUS = {
 _BACKOFF = (0.1, 0.3, 1.0, 2.0, 5.0)
 _DRAIN = 5.0
 _DRAIN_TRIES = 3
-_decode = msgspec.json.Decoder().decode
 _REFILL = 1.0
 
 
@@ -400,8 +397,8 @@ class Runs:
 
     def _take(self, run: Run, event: sse.ServerSentEvent) -> None:
         try:
-            raw = _decode(event.data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raw = upstream_json.read(event.data)
+        except ValueError:
             return
         if not isinstance(raw, dict):
             return
@@ -412,7 +409,10 @@ class Runs:
         if raw.get("event") == "replay.truncated":
             self._note_gap(run)
         else:
-            run.receive(raw, event.event)
+            try:
+                run.receive(raw, event.event)
+            except RecursionError:
+                return  # nested too deeply: this event alone is lost
 
     def _judge(self, run: Run, status: dict[str, Any] | None) -> bool:
         if status is None:
@@ -491,6 +491,7 @@ class Runs:
         if last_event_id:
             self._counters.replays["hit" if position else "miss"] += 1
         reader = Reader(run.log, position, run.truncated)
+        reader.closing = self.closing
         self._readers.add(reader)
         return reader
 

@@ -62,6 +62,7 @@ class Service:
         self.runs = Runs(settings, self.upstream, self.redactor)
         self._starts = StartBook(settings.max_keys)
         self._titles: OrderedDict[str, str] = OrderedDict()
+        self._starting: set[asyncio.Task[None]] = set()
         # The same on every replica and after a restart: a repeated start must send the same body.
         self._secret = hmac.new(
             (settings.api_key or secrets.token_hex(32)).encode(), b"page-data", hashlib.sha256
@@ -168,6 +169,8 @@ class Service:
             self._starts.add(scope, start)
         # A task of its own: a browser that leaves now must not leave the run half started.
         work = asyncio.create_task(self._start(trace, user, wanted, scope, start, instructions))
+        self._starting.add(work)
+        work.add_done_callback(self._starting.discard)
         await asyncio.shield(work)
         return start.run_id.result()
 
@@ -309,7 +312,7 @@ class Service:
             kind = f"run.{found.get('status')}"
             if kind in TERMINAL_EVENTS:
                 return [{"event": kind, "run_id": run.run_id}]
-            if again:
+            if again or kind == "run.stopping":
                 return [{"event": "abort.started", "run_id": run.run_id}]
             raise ProxyError(CONFLICT, "Hermes cannot stop this run.")
         raise refusal(reply)

@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from . import eventstream
+from . import eventstream, upstream_json
 from .contract import (
     BAD_REQUEST,
     CONFLICT,
@@ -95,7 +95,7 @@ class Upstream:
         self.counters = Counters()
         self._client: aiohttp.ClientSession | None = None
         self._interface: tuple[float, Interface] | None = None
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Task[Interface] | None = None
 
     def client(self) -> aiohttp.ClientSession:
         """The one HTTP client; made at first use, in the running loop."""
@@ -190,7 +190,7 @@ class Upstream:
                 allow_redirects=False,
                 timeout=timeout,
             ) as answer:
-                raw = await _read(answer)
+                raw = await read_body(answer, MAX_ANSWER)
                 return _reply(answer.status, answer.headers, raw)
         except aiohttp.ConnectionTimeoutError:
             raise NoAnswer(sent=False, slow=True) from None
@@ -218,24 +218,33 @@ class Upstream:
 
         Raises ProxyError if Hermes cannot be asked.
         """
-        async with self._asking:
-            now = time.monotonic()
-            if self._interface is not None and now - self._interface[0] < _CAPABILITIES_KEEP:
-                return self._interface[1]
-            try:
-                reply = await self.ask(trace, "GET", "/v1/capabilities")
-            except NoAnswer as failure:
-                raise failure.error() from None
-            found: Interface = "basic"
-            if reply.status == 200 and reply.data is not None:
-                features = reply.data.get("features")
-                keys = features.get("runs_idempotency") if isinstance(features, dict) else None
-                if isinstance(keys, dict) and keys.get("supported") is True:
-                    found = "replayable"
-            elif reply.status not in (404, 405):
-                raise refusal(reply)
-            self._interface = (now, found)
-            return found
+        known = self._interface
+        if known is not None and time.monotonic() - known[0] < _CAPABILITIES_KEEP:
+            return known[1]
+        task = self._asking
+        if task is None:  # whoever comes meanwhile waits for the same answer
+            task = self._asking = asyncio.create_task(self._ask_interface(trace))
+            task.add_done_callback(self._asked)
+        return await asyncio.shield(task)
+
+    def _asked(self, task: asyncio.Task[Interface]) -> None:
+        self._asking = None
+        if not task.cancelled() and task.exception() is None:
+            self._interface = (time.monotonic(), task.result())
+
+    async def _ask_interface(self, trace: Trace) -> Interface:
+        try:
+            reply = await self.ask(trace, "GET", "/v1/capabilities")
+        except NoAnswer as failure:
+            raise failure.error() from None
+        if reply.status == 200 and reply.data is not None:
+            features = reply.data.get("features")
+            keys = features.get("runs_idempotency") if isinstance(features, dict) else None
+            if isinstance(keys, dict) and keys.get("supported") is True:
+                return "replayable"
+        elif reply.status not in (404, 405):
+            raise refusal(reply)
+        return "basic"
 
     def forget_interface(self) -> None:
         """Hermes broke off: what answers next may be another Hermes."""
@@ -405,12 +414,13 @@ def refusal(reply: Reply) -> ProxyError:
     return malformed()
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
+async def read_body(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The whole body of an answer. Raises ValueError above *limit* bytes."""
     parts = []
     size = 0
     async for part in answer.content.iter_any():
         size += len(part)
-        if size > MAX_ANSWER:
+        if size > limit:
             answer.close()
             raise ValueError("answer too large")
         parts.append(part)
@@ -419,8 +429,8 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 def _reply(status: int, headers: Mapping[str, str], raw: bytes) -> Reply:
     try:
-        data = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        data = upstream_json.read(raw)
+    except ValueError:
         data = None
     if not isinstance(data, dict):
         data = None

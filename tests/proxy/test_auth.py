@@ -39,6 +39,19 @@ async def test_a_signed_cookie_names_the_user() -> None:
     assert user == User("ann")
 
 
+@pytest.mark.parametrize(
+    "others", ['prefs={"a": 1, "b": 2}; ', "a=b c; ", "list[0]=x; ", "x; ", "é=ü; ", "=; ;; "]
+)
+async def test_cookies_of_any_form_may_stand_beside_it(others: str) -> None:
+    cookie = SessionCookie(SECRET, 100, secure=False)
+    own = cookie_of(cookie.header("ann"))
+
+    assert await cookie(asked(None, ("Cookie", others + own))) == User("ann")
+    assert await cookie(asked(None, ("Cookie", f"{own}; {others}"))) == User("ann")
+    assert await cookie(asked(None, ("Cookie", others), ("Cookie", own))) == User("ann")
+    assert await cookie(asked(None, ("Cookie", f"not_{own}"))) is None
+
+
 def test_the_cookie_has_the_attributes_that_keep_it_here() -> None:
     plain = session_cookie(Settings(session_secret=SECRET)).header("ann")
     public = Settings(session_secret=SECRET, public_origin="https://notes.example.org")

@@ -19,7 +19,7 @@ from tests.proxy.running import (
     data_of,
     kinds_of,
 )
-from tests.proxy.small_hermes import KEY, SmallHermes, message_row, session_row
+from tests.proxy.small_hermes import KEY, SmallHermes, error, message_row, session_row
 
 BOTH = pytest.mark.parametrize("replayable", [False, True], ids=["basic", "replayable"])
 SESSION_IDS = {**IDS, "sessionId": SESSION}
@@ -584,6 +584,31 @@ async def test_after_a_restart_a_waiting_approval_can_be_denied_or_answered() ->
 # -- limits
 
 
+async def test_after_a_restart_a_second_abort_is_answered_calmly() -> None:
+    async with SmallHermes() as hermes:
+        abort = {**IDS, "sessionId": SESSION}
+        async with browsing(hermes.url) as browser:
+            run_id = (await browser.start())["runId"]
+            await browser.ask("POST", f"/runs/{run_id}/abort", json=abort)
+
+        async def not_found(request: web.Request) -> web.Response:
+            return error(404, "run_not_found")
+
+        hermes.answers["POST /v1/runs/*/stop"] = not_found
+        async with browsing(hermes.url) as browser:
+            answer = await browser.ask("POST", f"/runs/{run_id}/abort", json=abort)
+            assert answer["events"] == [{"event": "abort.started", "run_id": run_id}]
+
+
+async def test_a_stream_opened_while_the_server_closes_ends_with_a_word() -> None:
+    async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+        run_id = (await browser.start())["runId"]
+        hermes.last.say("message.delta", delta="a")
+        browser.app.begin_closing()
+
+        assert kinds_of(await browser.read(run_id))[-1] == "proxy.closing"
+
+
 async def test_a_second_run_of_an_active_session_is_refused() -> None:
     async with SmallHermes() as hermes, browsing(hermes.url) as browser:
         await browser.start()
@@ -716,6 +741,28 @@ async def test_no_secret_passes_wherever_the_upstream_puts_it() -> None:
     everything = b"".join(seen)
     assert KEY.encode() not in everything and KEY[3:-3].encode() not in everything
     assert everything.count(b"[redacted]") > 10
+
+
+@pytest.mark.parametrize("replayable", [False, True])
+async def test_half_a_character_costs_no_event_and_no_end(replayable: bool) -> None:
+    async with SmallHermes(replayable=replayable) as hermes, browsing(hermes.url) as browser:
+        run_id = (await browser.start())["runId"]
+        await until(lambda: hermes.last.readers == 1)
+        hermes.last.say("message.delta", delta="a\ud83d")
+        hermes.last.say("step", cost=float("nan"))
+        deep: Any = "x"
+        for _ in range(600):
+            deep = {"in": deep}
+        hermes.last.say("step", deep=deep)
+        hermes.last.end(output="a\ud83d")
+        hermes.messages[SESSION] = [message_row(1, SESSION, "assistant", "a\ud83d")]
+        events = data_of(await browser.read(run_id))
+        stored = (await browser.ask("GET", f"/sessions/{SESSION}"))["messages"]
+
+        assert events[0]["delta"] == events[-1]["output"] == stored[0]["content"] == "a\ufffd"
+        assert events[1]["cost"] is None
+        assert events[-1]["event"] == "run.completed"
+        assert "replay.truncated" not in [event["event"] for event in events]
 
 
 async def test_events_come_when_they_are_said_and_not_later() -> None:

@@ -406,3 +406,18 @@ async def test_capabilities_decide_and_not_a_version() -> None:
         async with SmallHermes() as hermes, browsing(hermes.url) as browser:
             hermes.answers["GET /v1/capabilities"] = answer
             assert (await browser.ask("GET", "/health"))["runInterface"] == interface
+
+
+async def test_a_hermes_that_hangs_is_asked_once_for_all_who_wait() -> None:
+    async def hangs(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with SmallHermes() as hermes:
+        hermes.answers["GET /v1/capabilities"] = hangs
+        async with browsing(hermes.url, answer_timeout=0.5) as browser:
+            bodies = [{**IDS, "sessionId": f"{SESSION}.{n}", "message": "hello"} for n in range(8)]
+            starts = [browser.ask("POST", "/runs", 504, json=body) for body in bodies]
+            await asyncio.gather(*starts)
+
+        assert [request.path for request in hermes.seen] == ["/v1/capabilities"]
