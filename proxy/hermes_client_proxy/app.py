@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -56,6 +56,7 @@ from .upstream import Trace
 VERSION = "1.0.0"
 METRICS_PATH = "/metrics"
 _BODY_TIMEOUT = 30.0
+_REFUSED_BODY_TIMEOUT = 2.0
 
 
 class _TraceOnly(msgspec.Struct):
@@ -75,6 +76,7 @@ class Exchange:
         self.began = time.monotonic()
         self.spent = Spent()
         self.bytes_in = 0
+        self.body_asked = False
         self.plain_send: Send | None = None
         """The server's own send, for what is sent often."""
         self.user = User("")
@@ -174,7 +176,7 @@ class ProxyApp:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
         """For a host application that mounts this one: enter it in the host's own lifespan."""
         try:
@@ -220,6 +222,7 @@ class ProxyApp:
                     await self._send_json(exchange, watched, 200, answer)
         except ProxyError as error:
             if not sent:
+                await self._learn_trace(exchange)
                 await self._send_error(exchange, watched, error)
         except asyncio.CancelledError:
             raise
@@ -537,7 +540,14 @@ class ProxyApp:
 
     # -- bodies in and out ------------------------------------------------------------------------
 
-    async def _raw_body(self, exchange: Exchange) -> bytes:
+    async def _learn_trace(self, exchange: Exchange) -> None:
+        """A refusal from before the body was read carries the body's trace id all the same."""
+        if exchange.method in ("POST", "PUT", "PATCH", "DELETE") and not exchange.body_asked:
+            with contextlib.suppress(ProxyError):
+                exchange.adopt_trace(await self._raw_body(exchange, _REFUSED_BODY_TIMEOUT))
+
+    async def _raw_body(self, exchange: Exchange, patience: float = _BODY_TIMEOUT) -> bytes:
+        exchange.body_asked = True
         limit = self.settings.max_body
         too_large = ProxyError(TOO_LARGE, f"The body is larger than {limit} bytes.")
         for length in values(exchange.headers, b"content-length"):
@@ -546,7 +556,7 @@ class ProxyApp:
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(_BODY_TIMEOUT):
+            async with asyncio.timeout(patience):
                 while True:
                     message = await exchange.request.receive()
                     if message["type"] != "http.request":

@@ -254,6 +254,7 @@ def decode(raw: bytes, kind: type[T]) -> T:
     repeated: it may be private.
     """
     try:
+        raw.decode()  # msgspec does not look into fields that it skips
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         raise bad_request(f"The JSON body does not fit: {_validation_sentence(error)}") from None

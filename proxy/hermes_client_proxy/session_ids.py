@@ -18,7 +18,7 @@ MAX_DOCUMENT_ID = 128
 
 _PREFIX = "mnote_"
 _DOCUMENT = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_TRACE = re.compile(r"trace_[A-Za-z0-9.-]{1,64}")
+_TRACE = re.compile(r"trace_[A-Za-z0-9.-]+")
 _READ_TRACE = re.compile(r"mnote_(?P<document>[A-Za-z0-9._:-]+)_trace_[A-Za-z0-9.-]+")
 _READ_PLAIN = re.compile(r"mnote_(?P<document>[A-Za-z0-9._:-]+)_[A-Za-z0-9.-]+")
 
@@ -43,7 +43,11 @@ def session_id_for(document_id: str, trace_id: str | None) -> str:
     """
     if trace_id is None:
         suffix = "trace_" + secrets.token_hex(16)
-    elif _TRACE.fullmatch(trace_id) and ".." not in trace_id:
+    elif (
+        _TRACE.fullmatch(trace_id)
+        and ".." not in trace_id
+        and len(f"{_PREFIX}{document_id}_{trace_id}") <= MAX_SESSION_ID
+    ):
         suffix = trace_id
     else:
         suffix = "trace_" + hashlib.sha256(trace_id.encode()).hexdigest()[:32]

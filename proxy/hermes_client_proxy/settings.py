@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -107,8 +108,9 @@ class Settings:
                 )
         for item in fields(self):
             value = getattr(self, item.name)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
-                raise SettingsError(f"{_NAMES.get(item.name, item.name)} must be above zero.")
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                if not (value > 0 and math.isfinite(value)):
+                    raise SettingsError(f"{_NAMES.get(item.name, item.name)} must be above zero.")
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Settings:

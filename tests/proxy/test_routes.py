@@ -370,6 +370,34 @@ async def test_errors_carry_the_bodys_trace_id_too() -> None:
         assert body["traceId"] == "trace_5"
 
 
+async def test_a_refusal_from_before_the_body_carries_its_trace_id_too() -> None:
+    said = {"traceId": "trace_5"}
+    async with SmallHermes() as hermes, browsing(hermes.url, max_body=1000) as browser:
+        for status, method, path, options in (
+            (401, "POST", "/runs", {"user": ""}),
+            (403, "POST", "/runs", {"headers": {"Origin": "http://evil.example"}}),
+            (404, "POST", "/nothing", {}),
+            (405, "PUT", "/runs", {}),
+        ):
+            body = await browser.ask(method, path, status, json=said, **options)
+            assert body["traceId"] == "trace_5"
+        plain = {"Content-Type": "text/plain"}
+        body = await browser.ask("POST", "/runs", 415, data=json.dumps(said), headers=plain)
+        assert body["traceId"] == "trace_5"
+        body = await browser.ask("POST", "/runs", 401, data=b"x" * 2_000, user="")
+        assert body["traceId"].startswith("trace_")
+    async with browsing(None) as browser:
+        body = await browser.ask("POST", "/runs", 503, json=said)
+        assert body["traceId"] == "trace_5"
+
+
+async def test_a_field_nobody_reads_has_to_be_utf_8_too() -> None:
+    async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+        raw = json.dumps({**IDS, "more": "?"}).encode().replace(b"?", b"\xff")
+        headers = {"Content-Type": "application/json"}
+        await browser.ask("POST", "/sessions", 400, data=raw, headers=headers)
+
+
 async def test_a_body_above_the_limit_is_refused() -> None:
     async with SmallHermes() as hermes, browsing(hermes.url, max_body=1000) as browser:
         body = await browser.start("x" * 1000, 413)

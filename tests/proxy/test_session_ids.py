@@ -60,6 +60,14 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert document is None or text.startswith(f"mnote_{document}_")
 
 
+def test_a_long_trace_is_kept_while_the_id_has_room() -> None:
+    trace = "trace_" + "a" * 122
+
+    assert session_id_for("doc_1", trace) == f"mnote_doc_1_{trace}"
+    long = session_id_for("d" * 128, trace)
+    assert document_of(long) == "d" * 128 and trace not in long
+
+
 def test_the_same_trace_gives_the_same_session_and_none_a_new_one() -> None:
     assert session_id_for("d", "some trace") == session_id_for("d", "some trace")
     assert session_id_for("d", None) != session_id_for("d", None)

@@ -76,6 +76,8 @@ def test_values_are_read() -> None:
         ("MNOTE_WEB_HERMES_MAX_RUNS", "many"),
         ("MNOTE_WEB_HERMES_MAX_RUNS", "0"),
         ("MNOTE_WEB_HERMES_HEARTBEAT_SECONDS", "-1"),
+        ("MNOTE_WEB_HERMES_HEARTBEAT_SECONDS", "nan"),
+        ("MNOTE_WEB_HERMES_SILENCE_SECONDS", "inf"),
         ("MNOTE_WEB_HERMES_TOOLS_FILE", "/no/such/file"),
     ],
 )
