@@ -250,6 +250,11 @@ class Hub:
     # ----------------------------------------------------------------------------------------------
     # Out
 
+    @property
+    def pending(self) -> bool:
+        """Whether there are effects to drain."""
+        return bool(self._effects)
+
     def effects(self) -> Iterator[Effect]:
         """Drain what is to be done, in order."""
         while self._effects:
@@ -670,16 +675,15 @@ class Hub:
         self._forget(device)
 
     def _spoke(self, device: Device, now: float) -> None:
-        if not device.speaking and device.words_at is None:
-            device.words_at = now
-        device.speaking = True
-        if device.in_turn:
-            device.idle_at = None
-        else:
+        if not device.in_turn:
             device.idle_at = now + TYPING_IDLE
             self._pausing.add(device)
             self._due_by(device.idle_at)
-        self._tell_state(device, now)
+        if not device.speaking:
+            if device.words_at is None:
+                device.words_at = now
+            device.speaking = True
+            self._tell_state(device, now)
         self._wake(device.conn)
 
     def turn_started(self, chat: str, now: float) -> None:

@@ -240,18 +240,23 @@ class Outbox:
         self._count(item, 1)
 
     def keep(self, item: Item) -> None:
-        """Add, or raise `OutboxFull` when it does not fit: what waits already is never dropped."""
-        if not self.has_room(item):
+        """Add, or raise `OutboxFull` when it does not fit: what waits already is never dropped.
+
+        An empty box takes an item of any size.
+        """
+        if (self._items or self._leaving is not None) and (
+            self.frames + item.number > MAX_OUTBOX_FRAMES
+            or self.bytes + item.weight > MAX_OUTBOX_BYTES
+        ):
             raise OutboxFull
-        self.put(item)
+        self._items.append(item)
+        self._count(item, 1)
 
     def has_room(self, *items: Item) -> bool:
-        """Whether all these fit. An empty box takes one item of any size."""
+        """Whether all these fit together."""
         frames = sum(item.number for item in items)
         weight = sum(item.weight for item in items)
-        return (not self and len(items) == 1) or (
-            self.frames + frames <= MAX_OUTBOX_FRAMES and self.bytes + weight <= MAX_OUTBOX_BYTES
-        )
+        return self.frames + frames <= MAX_OUTBOX_FRAMES and self.bytes + weight <= MAX_OUTBOX_BYTES
 
     def revise(self, answer: Answer) -> None:
         """Put the newest form of `answer`, in the place of an older one that has not left yet."""

@@ -171,6 +171,7 @@ class Door:
         self._heart: asyncio.Task[None] | None = None
         self._leaving: OrderedDict[ConnId, Socket] = OrderedDict()
         self._queues: dict[str, deque[Incoming]] = {}
+        self._hand_overs: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
         self._loop: asyncio.AbstractEventLoop
@@ -253,9 +254,15 @@ class Door:
         waiting = [sock.gone for sock in self._sockets.values()]
         if waiting:
             await asyncio.wait(waiting, timeout=2.0)
-        for task in list(self._tasks):
+        tasks = [*self._tasks, *self._hand_overs.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for queue in self._queues.values():
+            for incoming in queue:  # nobody took it: the app may send it again
+                self.hub.refused(incoming, self._now())
+        self._queues.clear()
+        self._hand_overs.clear()
         for server in self._servers:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(server.wait_closed(), 1.0)
@@ -348,12 +355,13 @@ class Door:
     def _drain(self) -> None:
         if self._draining:  # an effect's own consequences join the running drain
             return
-        self._draining = True
-        try:
-            for effect in self.hub.effects():
-                self._carry_out(effect)
-        finally:
-            self._draining = False
+        if self.hub.pending:
+            self._draining = True
+            try:
+                for effect in self.hub.effects():
+                    self._carry_out(effect)
+            finally:
+                self._draining = False
         self._arm()
 
     def _carry_out(self, effect: Effect) -> None:
@@ -369,13 +377,17 @@ class Door:
                         sock.write(last)
                     # Who did not sign in or does not read is not waited for.
                     sock.close(code, reason, linger=0.2 if code == CLOSE_TRY_LATER else LINGER)
+            case Submit(incoming) if self._stopped:
+                self.hub.refused(incoming, self._now())
             case Submit(incoming):
                 queue = self._queues.get(incoming.chat)
                 if queue is not None:
                     queue.append(incoming)
                 else:
                     self._queues[incoming.chat] = deque([incoming])
-                    self._start(self._hand_over(incoming.chat))
+                    self._hand_overs[incoming.chat] = self._loop.create_task(
+                        self._hand_over(incoming.chat)
+                    )
             case Tell(card_id, card, option_id, text):
                 self._start(self._tell(card_id, card, option_id, text))
             case Expired(card):
@@ -421,6 +433,7 @@ class Door:
                     await self.agent.submit(incoming)
                 except (Exception, asyncio.CancelledError) as error:
                     if self._ending():
+                        queue.appendleft(incoming)
                         return
                     log.error(
                         "the agent did not take a message: device=%s error=%s",
@@ -432,7 +445,8 @@ class Door:
                     self.hub.taken(incoming, self._now())
                 self._drain()
         finally:
-            del self._queues[chat]
+            if not self._stopped:
+                del self._queues[chat], self._hand_overs[chat]
 
     async def _tell(self, card_id: str, card: Card, option_id: str, text: str | None) -> None:
         try:

@@ -15,6 +15,7 @@ import pytest
 
 from hermes_mobile import hub as hub_module
 from hermes_mobile import server
+from hermes_mobile.hub import Incoming
 from hermes_mobile.outbox import OutgoingMedia
 from hermes_mobile.prompts import approval_card
 from hermes_mobile.protocol import MAX_FRAME_BYTES
@@ -452,6 +453,38 @@ async def test_stop_frees_the_port_and_ends_everything() -> None:
     await again.stop()
     mine = {t for t in asyncio.all_tasks() if t is not asyncio.current_task()}
     assert not mine
+
+
+async def test_what_nobody_took_when_the_door_closed_may_be_sent_again() -> None:
+    class Slow(Recorder):
+        async def submit(self, incoming: Incoming) -> None:
+            self.came.set()
+            await asyncio.Event().wait()
+
+    slow = Slow()
+    door = Door(SETTINGS, slow)
+    await door.start()
+    client = await Place(door, slow).join()
+    client.send(t="text", id="a", text="under way")
+    client.send(t="text", id="b", text="behind it")
+    async with asyncio.timeout(10):
+        await slow.came.wait()
+    stopping = asyncio.create_task(door.stop())
+    await client.closed()
+    client.hang_up()
+    await stopping
+    assert not door._queues and not door._hand_overs
+
+    door.agent = agent = Recorder()
+    await door.start()
+    try:
+        client = await Place(door, agent).join()
+        client.send(t="text", id="a", text="again")
+        client.send(t="text", id="b", text="again")
+        await agent.wait_for(2)
+        client.hang_up()
+    finally:
+        await door.stop()
 
 
 async def test_stop_waits_for_no_one() -> None:
