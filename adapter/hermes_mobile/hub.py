@@ -72,6 +72,9 @@ MAX_UNAUTHENTICATED = 256
 # bring everything an app has kept while it was away, before the agent gets its turn.
 MAX_UNDER_WAY = 1024
 MAX_UNDER_WAY_BYTES = 32 * 1024 * 1024
+# What waits for all absent devices together; a device may keep the smaller amount in any case.
+MAX_ABSENT_BYTES = 256 * 1024 * 1024
+FREE_ABSENT_BYTES = 1024 * 1024
 # Device ids whose owner is remembered.
 MAX_OWNERS = 65_536
 # Devices of which is remembered that they left in the middle of something.
@@ -620,6 +623,7 @@ class Hub:
         answer.text = well_formed(text)
         answer.final = final
         try:
+            self._check_absent(device, len(text))
             device.box.revise(answer)
         except OutboxFull:
             if answer.sent_to == -1:
@@ -645,6 +649,7 @@ class Hub:
         device = self.device(chat)
         id = self._new_id("f")
         try:
+            self._check_absent(device, len(media.data))
             device.box.keep(File(id, media))
         except OutboxFull:
             self._cut_full(device)
@@ -665,6 +670,14 @@ class Hub:
             self.say(chat, text, now=now)
         if media is not None:
             self.show(chat, media, now)
+
+    def _check_absent(self, device: Device, size: int) -> None:
+        """Raises `OutboxFull` when what waits for absent devices would grow beyond the bound."""
+        if device.conn is not None or device.box.bytes + size <= FREE_ABSENT_BYTES:
+            return
+        waiting = sum(d.box.bytes for d in self.devices.values() if d.conn is None)
+        if waiting + size > MAX_ABSENT_BYTES:
+            raise OutboxFull
 
     def _cut_full(self, device: Device) -> None:
         if device.conn is not None:

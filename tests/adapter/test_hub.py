@@ -426,6 +426,23 @@ def test_a_device_that_takes_nothing_is_cut_off_alone(monkeypatch: pytest.Monkey
     house.hub.say("tel", "more", now=house.now)
 
 
+def test_all_absent_devices_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "MAX_ABSENT_BYTES", 10_000)
+    monkeypatch.setattr(hub_module, "FREE_ABSENT_BYTES", 1_000)
+    house = House()
+    for device in ("a", "b", "c"):
+        house.hub.say(device, "x" * 3_000, now=house.now)
+    with pytest.raises(OutboxFull):
+        house.hub.say("d", "x" * 3_000, now=house.now)
+    with pytest.raises(OutboxFull):
+        house.hub.show("e", OutgoingMedia("image", "image/png", "x", bytes(3_000)), house.now)
+    house.hub.say("d", "short", now=house.now)
+    conn = house.join("a")
+    assert [f["text"] for f in house.frames(conn) if f["t"] == "message"] == []
+    house.hub.say("a", "x" * 20_000, now=house.now)  # it is here: this bound is not its own
+    house.hub.say("f", "x" * 3_000, now=house.now)  # what a took has made room
+
+
 def test_an_absent_device_is_bounded_whatever_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MAX_OUTBOX_FRAMES", 20)
     house = House()
