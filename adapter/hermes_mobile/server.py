@@ -588,6 +588,10 @@ class Socket(picows.WSListener):
             return
         if self._closing:
             return
+        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+            # Compressed, or something else that nobody agreed on (RFC 6455 section 5.2).
+            self.close(1002, "no extension was negotiated", linger=LINGER)
+            return
         if self._gate is not None and self.frames > MAX_HELLO_FRAMES:
             hub = self._door.hub
             hub.fail(hub.connections[self.conn], _too_many_pieces())
