@@ -72,6 +72,10 @@ class Unfinished:
                 self._path.unlink(missing_ok=True)
                 return
             handle, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=".unfinished-")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(texts, file)
-            os.replace(temporary, self._path)
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump(texts, file)
+                os.replace(temporary, self._path)
+            except OSError:
+                os.unlink(temporary)  # a full disk is not made fuller by every try
+                raise

@@ -88,3 +88,33 @@ async def test_a_download_that_does_not_fit_fails_alone(tmp_path: Path) -> None:
     assert all("could not be written" in reason for reason in failed.values())
     # Nothing half-written stays behind, hidden or not.
     assert sorted(path.name for path in folder.iterdir()) == ["next.bin", "small.bin"]
+
+
+NOTER = """
+import os, resource, signal, sys
+from pathlib import Path
+from hermes_mobile.unfinished import Unfinished
+
+folder = Path(sys.argv[1])
+kept = Unfinished(folder / "unfinished.json")
+kept.note({"tel": {"m-1": "short"}})
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+for number in range(20):
+    kept.note({"tel": {"m-1": "x" * (10_000 + number)}})
+kept.finished("m-1")
+print(sorted(os.listdir(folder)))
+"""
+
+
+async def test_notes_that_cannot_be_made_leave_nothing_behind(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        NOTER,
+        str(tmp_path),
+        env={"PYTHONPATH": f"{ROOT / 'adapter'}", "PATH": "/usr/bin:/bin"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0 and said == b"[]\n"
