@@ -405,7 +405,7 @@ class ProxyApp:
         )
         run = await self.service.run(exchange.trace, run_id, session_id)
         last_ids = values(exchange.headers, b"last-event-id")
-        last_id = last_ids[-1] if last_ids else exchange.query.get("lastEventId")
+        last_id = (last_ids[-1] if last_ids else "") or exchange.query.get("lastEventId")
         runs = self.service.runs
         await runs.refilled(run, last_id)
         reader = runs.open_reader(run, exchange.user.id, last_id)

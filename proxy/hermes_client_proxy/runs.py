@@ -100,7 +100,7 @@ class Runs:
         self._running: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._attaching: dict[str, asyncio.Task[Run]] = {}
+        self._attaching: dict[tuple[str, str], asyncio.Task[Run]] = {}
         self._readers: set[Reader] = set()
         self.closing = False
 
@@ -194,11 +194,12 @@ class Runs:
         """
         known = self._runs.get(run_id)
         if known is None:
-            task = self._attaching.get(run_id)
+            asked = (run_id, session_id)  # another session's question may have another answer
+            task = self._attaching.get(asked)
             if task is None:
                 task = asyncio.create_task(self._attach(run_id, session_id, trace, owned))
-                self._attaching[run_id] = task
-                task.add_done_callback(lambda _: self._attaching.pop(run_id, None))
+                self._attaching[asked] = task
+                task.add_done_callback(lambda _: self._attaching.pop(asked, None))
                 task.add_done_callback(lambda t: t.cancelled() or t.exception())
             known = await asyncio.shield(task)
         if known.session_id != session_id:

@@ -127,8 +127,10 @@ async def test_a_returning_reader_goes_on_and_one_with_the_last_event_gets_204(
         path = f"/events/{run_id}?sessionId={SESSION}"
         async with browser.request("GET", path, headers={"Last-Event-ID": rest[-1].id}) as answer:
             assert (answer.status, await answer.read()) == (204, b"")
-        async with browser.request("GET", f"{path}&lastEventId={rest[-1].id}") as answer:
-            assert answer.status == 204
+        for headers in ({}, {"Last-Event-ID": ""}):
+            last = f"{path}&lastEventId={rest[-1].id}"
+            async with browser.request("GET", last, headers=headers) as answer:
+                assert answer.status == 204
         async with browser.request("GET", f"{path}&lastEventId={rest[-2].id}") as answer:
             assert b"run.completed" in await answer.read()
 
@@ -379,6 +381,31 @@ async def test_after_a_restart_an_ended_run_is_shown(replayable: bool) -> None:
                 headers = {"Last-Event-ID": str(seen[-1].id)}
                 async with browser.request("GET", path, headers=headers) as answer:
                     assert answer.status == 204
+
+
+async def test_a_foreign_sessions_question_does_not_answer_for_the_owner() -> None:
+    async with SmallHermes(replayable=True) as hermes:
+        async with browsing(hermes.url) as browser:
+            run_id = (await browser.start())["runId"]
+        asked, go_on = [], asyncio.Event()
+
+        async def slow(request: web.Request) -> web.Response:
+            asked.append(request)
+            await go_on.wait()
+            return web.json_response(hermes.last.status)
+
+        hermes.answers["GET /v1/runs/*"] = slow
+        async with browsing(hermes.url) as browser:
+            path = f"/events/{run_id}?sessionId=mnote_doc_2_trace_1"
+            foreign = asyncio.create_task(browser.ask("GET", path, 404))
+            await until(lambda: len(asked) == 1)
+            owner = asyncio.create_task(browser.read(run_id))
+            await until(lambda: len(asked) == 2)
+            hermes.last.end()
+            go_on.set()
+            await foreign
+
+            assert kinds_of(await owner) == ["run.completed"]
 
 
 async def test_a_run_moved_to_a_successor_session_stays_its_owners() -> None:
