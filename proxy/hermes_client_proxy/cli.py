@@ -19,6 +19,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from . import doctor_command
 from .app import VERSION, ProxyApp
 from .auth import LoginLink
 from .conformance import command as conformance
@@ -78,6 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "status: 0 all passed, 1 something failed, 2 nothing could be checked.",
     )
     conformance.add_arguments(conform)
+    doctor = commands.add_parser(
+        "doctor",
+        help="look at the proxy's settings, and at its public address as a stranger would",
+        description="Says what is so, why it matters and the line to change. Exit status: 0 no "
+        "problem, 1 a problem was found, 2 it was asked wrongly.",
+    )
+    doctor_command.add_arguments(doctor)
     options = parser.parse_args(arguments)
     if options.command == "settings":
         for row in TABLE:
@@ -85,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command == "conform":
         return _with_packages(conformance.run, options)
+    if options.command == "doctor":
+        return _with_packages(doctor_command.run, options)
     try:
         return _serve(options)
     except SettingsError as error:
