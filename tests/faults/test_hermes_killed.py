@@ -57,12 +57,21 @@ async def test_hermes_killed_at_each_step(new_hermes: NewHermes, tmp_path: Path)
             await last.answer(card, "once")
             done = await last.done(card)
             assert done.get("expired") is True
-            # Between two turns nothing is lost, and the conversation goes on.
+            # Hermes remembers that it was about to do this and may ask anew, with another card.
             mark = len(last.frames)
             await last.text("hello again", "next")
-            await last.message("hello again", since=mark)
+            anew = await last.wait(
+                lambda f: f["t"] == "prompt" or (f["t"] == "message" and f["final"]), since=mark
+            )
+            if anew["t"] == "prompt":
+                assert anew["id"] != card["id"]
+                await last.answer(anew, "deny")
             await last.idle(since=mark)
             assert not last.typing and not last.unfinished()
+        # Another conversation notices nothing.
+        async with device("new") as fresh:
+            await fresh.text("hello")
+            await fresh.message("hello")
         events = await page.read((await page.start("still there?"))["runId"])
         assert end_of(events).kind == "run.completed"
 
