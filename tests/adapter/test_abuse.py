@@ -300,3 +300,23 @@ async def test_uploads_are_bounded_and_freed(place: Place) -> None:
 
 def test_the_token_of_these_tests_is_long_enough() -> None:
     assert len(TOKEN) >= 16
+
+
+async def test_memory_is_given_back_after_large_frames() -> None:
+    """The reader of a connection keeps the room of its largest frame, not the memory behind it."""
+    big = frame(b'{"t":"ack","x":"' + b"x" * (12 * MIB) + b'"}')
+    async with other_door() as door:
+        clients = [await connect(door.port) for _ in range(10)]
+        for number, client in enumerate(clients):
+            client.write(upgrade() + hello(f"d{number}"))
+            assert (await client.head())[0] == 101
+            assert (await client.json())["t"] == "ready"
+        before = door.memory()
+        for client in clients:
+            client.write(big)
+            client.send(t="ping", ts=1)
+            assert (await client.until("pong"))["ts"] == 1
+        grown = door.memory() - before
+        for client in clients:
+            client.hang_up()
+    assert grown < 60 * MIB, "ten readers of 12 MiB and more would hold twice that"
