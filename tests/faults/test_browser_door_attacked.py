@@ -43,8 +43,17 @@ class OtherDoor:
         return int(self.process.memory_info().rss)
 
     async def owner_waits(self) -> float:
-        """Seconds until the signed-in owner has an answer."""
+        """Seconds until the owner has an answer; a reset is tried again, as browsers do."""
         began = time.monotonic()
+        while True:
+            try:
+                await self._ask()
+                return time.monotonic() - began
+            except aiohttp.ClientConnectionError:
+                assert time.monotonic() - began < 20
+                await asyncio.sleep(0.02)
+
+    async def _ask(self) -> None:
         async with (
             aiohttp.ClientSession(headers={"Cookie": self.cookie}) as client,
             client.get(
@@ -53,7 +62,6 @@ class OtherDoor:
             ) as answer,
         ):
             assert answer.status == 200, await answer.text()
-        return time.monotonic() - began
 
 
 @asynccontextmanager
@@ -130,10 +138,12 @@ async def test_a_crowd_of_strangers_keeps_nobody_out(words: bytes, tmp_path: Pat
         await door.owner_waits()
         before = door.memory()
         crowd = [talking(door.port, words) for _ in range(CROWD)]
-        waits = [await door.owner_waits() for _ in range(3)]
-        held = door.memory() - before
-        for stranger in crowd:
-            stranger.close()
+        try:
+            waits = [await door.owner_waits() for _ in range(3)]
+            held = door.memory() - before
+        finally:
+            for stranger in crowd:
+                stranger.close()
         assert max(waits) < 3.0, waits
         assert held < 64 * MIB, f"{held / MIB:.0f} MiB are held for strangers"
 
