@@ -43,7 +43,7 @@ def how_to_install(names: list[str]) -> str:
 
 def register(ctx: Any) -> None:
     """Called by Hermes with its plugin context, once per process."""
-    from . import owner_cli, send_target
+    from . import hermes_words, owner_cli, send_target
 
     entry = {
         "emoji": "📱",
@@ -86,6 +86,7 @@ def register(ctx: Any) -> None:
         setup_fn=owner_cli.setup,
         handler_fn=owner_cli.run,
     )
+    hermes_words.add_to(ctx)
     _wrap_send()
 
 
