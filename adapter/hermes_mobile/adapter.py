@@ -601,22 +601,18 @@ class MobileAdapter(BasePlatformAdapter):
         **_: Any,
     ) -> SendResult:
         """May this command run? The card answers exactly this request."""
-        house = self._house
-        if house is None:
-            return _closed()
-        house.text.shown(chat_id)
-        card_id = house.desk.approval(
+        return self._ask(
             chat_id,
-            session_key,
-            command,
-            description or "",
-            allow_permanent=allow_permanent,
-            allow_session=allow_session,
-            smart_denied=smart_denied,
+            lambda desk: desk.approval(
+                chat_id,
+                session_key,
+                command,
+                description or "",
+                allow_permanent=allow_permanent,
+                allow_session=allow_session,
+                smart_denied=smart_denied,
+            ),
         )
-        if card_id is None:  # Hermes asks by text instead
-            return SendResult(success=False, error="this approval cannot be told from others")
-        return SendResult(success=True, message_id=card_id)
 
     @_on_home_loop
     async def send_clarify(
@@ -630,13 +626,10 @@ class MobileAdapter(BasePlatformAdapter):
         **_: Any,
     ) -> SendResult:
         """A question of the agent."""
-        house = self._house
-        if house is None:
-            return _closed()
-        house.text.shown(chat_id)
         labels = [str(choice) for choice in choices or ()]
-        card_id = house.desk.question(chat_id, session_key, question, labels, clarify_id)
-        return SendResult(success=True, message_id=card_id)
+        return self._ask(
+            chat_id, lambda desk: desk.question(chat_id, session_key, question, labels, clarify_id)
+        )
 
     async def retire_clarify_card(self, clarify_id: str, notice: str = "", **_: Any) -> None:
         """A question that ended without an answer (newer Hermes versions)."""
@@ -654,11 +647,23 @@ class MobileAdapter(BasePlatformAdapter):
         **_: Any,
     ) -> SendResult:
         """Shall this slash command be carried out?"""
+        return self._ask(
+            chat_id,
+            lambda desk: desk.confirmation(chat_id, session_key, title, message, confirm_id),
+        )
+
+    def _ask(self, chat: str, ask: Callable[[CardDesk], str | None]) -> SendResult:
+        """Show a card. Where that fails Hermes asks by text."""
         house = self._house
         if house is None:
             return _closed()
-        house.text.shown(chat_id)
-        card_id = house.desk.confirmation(chat_id, session_key, title, message, confirm_id)
+        house.text.shown(chat)
+        try:
+            card_id = ask(house.desk)
+        except OutboxFull as error:
+            return SendResult(success=False, error=str(error))
+        if card_id is None:
+            return SendResult(success=False, error="this request cannot be told from others")
         return SendResult(success=True, message_id=card_id)
 
     def look_at_cards(self) -> None:

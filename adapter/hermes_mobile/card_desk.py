@@ -21,6 +21,7 @@ from .hermes_cards import (
     Ended,
     asked,
 )
+from .outbox import OutboxFull
 from .prompts import Card
 from .server import Answered, Door
 
@@ -189,7 +190,12 @@ class CardDesk:
 
     def _ask(self, chat: str, card: Card) -> str:
         self.look()
-        card_id = self._door.ask(chat, card)
+        try:
+            card_id = self._door.ask(chat, card)
+        except OutboxFull:
+            if isinstance(card.reference, Approval):
+                self._approvals.release(card.reference)
+            raise
         self._cards[card.reference] = card_id
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._keep_looking())

@@ -609,12 +609,14 @@ class Hub:
         """Show a text of the agent, or the whole new text of the answer `edit_of`; its id.
 
         `final=False`: more revisions follow; the end of the turn closes what is still open.
-        Raises `OutboxFull` when the device takes nothing and no more is kept for it.
+        Raises `OutboxFull` when the device takes nothing and no more is kept for it; never for an
+        answer that is open.
         """
         device = self.device(chat)
         answers = device.answers
         self._forget_answers(device)
         answer = answers.get(edit_of) if edit_of is not None else None
+        live = answer is not None
         if answer is None:
             id = edit_of or self._new_id("m")
             answer = Answer(id, "", final, shown=edit_of is not None)
@@ -626,10 +628,12 @@ class Hub:
             self._check_absent(device, len(text))
             device.box.revise(answer)
         except OutboxFull:
-            if answer.sent_to == -1:
-                del answers[answer.id]
             self._cut_full(device)
-            raise
+            if not live:
+                del answers[answer.id]
+                self._forget(device)
+                raise
+            # A message that stands on the screen: its newest text comes with the next connection.
         self._spoke(device, now)
         return answer.id
 
@@ -794,8 +798,9 @@ class Hub:
         device.told, device.told_at = state, now
 
     def _forget_answers(self, device: Device) -> None:
-        """Let go of the answers that are complete and have left."""
-        for id in [a.id for a in device.answers.values() if a.final and a.pending is None]:
+        """Let go of the answers whose last revision has left."""
+        over = [a.id for a in device.answers.values() if a.sent_final and a.pending is None]
+        for id in over:
             del device.answers[id]
 
     def _forget(self, device: Device) -> None:

@@ -32,6 +32,9 @@ MAX_OUTBOX_BYTES = 64 * 1024 * 1024
 class OutboxFull(Exception):
     """The device takes nothing and its box is full: this answer is not kept."""
 
+    def __init__(self) -> None:
+        super().__init__("the device takes nothing and no more is kept for it")
+
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMedia:

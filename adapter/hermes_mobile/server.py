@@ -284,7 +284,8 @@ class Door:
         """Show `text`, any length, to the device `chat`; its message id.
 
         With `message_id` it is the whole new text of that message. `final=False`: more revisions
-        follow. Raises `OutboxFull` when nothing more is kept for a device that does not read.
+        follow. Raises `OutboxFull` when nothing more is kept for a device that does not read; never
+        for a message that is open.
         """
         try:
             return self.hub.say(chat, text, edit_of=message_id, final=final, now=self._now())

@@ -426,6 +426,39 @@ def test_a_device_that_takes_nothing_is_cut_off_alone(monkeypatch: pytest.Monkey
     house.hub.say("tel", "more", now=house.now)
 
 
+@pytest.mark.parametrize("end", ["the agent's last word", "the end of the turn"])
+def test_a_message_on_the_screen_is_completed_after_the_box_was_full(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The agent hears of no failure, so that it repeats nothing; the newest text is told once."""
+    monkeypatch.setattr(outbox, "MAX_OUTBOX_FRAMES", 20)
+    house = House()
+    conn = house.join()
+    house.hub.turn_started("tel", house.now)
+    id = house.hub.say("tel", "half", final=False, now=house.now)
+    house.frames(conn)
+    with pytest.raises(OutboxFull):
+        for number in range(50):
+            house.hub.show("tel", OutgoingMedia("image", "a/b", str(number), b"1"), house.now)
+    house.settle()
+    house.hub.say("tel", "half and", edit_of=id, final=False, now=house.now)
+    house.close(conn)
+    if end == "the agent's last word":
+        house.hub.say("tel", "half and whole", edit_of=id, final=True, now=house.now)
+    house.hub.turn_ended("tel", house.now)
+    conn = house.open()
+    house.send(conn, t="hello", token="main", device={"id": "tel"})
+    frames = house.frames(conn)
+    (told,) = [f for f in frames if f["t"] == "message"]
+    whole = "half and whole" if end == "the agent's last word" else "half and"
+    assert (told["id"], told["text"], told["final"], told["edit"]) == (id, whole, True, True)
+    house.close(conn)
+    house.hub.deliver("tel", "room again", None, house.now)
+    conn = house.open()
+    house.send(conn, t="hello", token="main", device={"id": "tel"})
+    assert [f["text"] for f in house.frames(conn) if f["t"] == "message"] == ["room again"]
+
+
 def test_all_absent_devices_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "MAX_ABSENT_BYTES", 10_000)
     monkeypatch.setattr(hub_module, "FREE_ABSENT_BYTES", 1_000)
