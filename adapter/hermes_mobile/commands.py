@@ -165,7 +165,7 @@ def media(hub: Hub, connection: Connection, frame: Media, now: float) -> None:
         data = base64_field(frame.data, "data", MAX_MEDIA_BYTES, id)
     except ProtocolError as error:
         if error.code == "too_big" and parts > 1:
-            device.uploads.drop(id)
+            device.uploads.drop(id, part)
         raise
     whole: bytes | bytearray
     if parts == 1 and id not in device.uploads.open:

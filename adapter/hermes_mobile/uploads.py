@@ -36,6 +36,11 @@ class Upload:
     _next: int = 0
     _early: dict[int, bytes] = field(default_factory=dict)
 
+    @property
+    def came(self) -> int:
+        """The parts that came, as bits."""
+        return sum(1 << part for part in self._early) | (1 << self._next) - 1
+
     def has(self, part: int) -> bool:
         """Whether this part was received already."""
         return part < self._next or part in self._early
@@ -59,7 +64,8 @@ class Uploads:
     def __init__(self) -> None:
         self.open: dict[str, Upload] = {}
         self.dropped = 0
-        self._dropped: OrderedDict[str, None] = OrderedDict()
+        # Which parts came of each, as bits: one that comes again begins the upload anew.
+        self._dropped: OrderedDict[str, int] = OrderedDict()
 
     @property
     def size(self) -> int:
@@ -109,14 +115,12 @@ class Uploads:
             if upload.has(part):
                 decode()  # a broken repeat is still a broken frame
                 return None
-        elif upload_id in self._dropped and part != 0:
+        elif self._is_late(upload_id, part):
             raise ProtocolError(
-                "too_big",
-                "this upload was dropped for its size: begin again with part 0",
-                frame_id=upload_id,
+                "too_big", "this upload was dropped: send all of it again", frame_id=upload_id
             )
         elif len(self.open) >= MAX_OPEN_UPLOADS:
-            self.drop(upload_id)
+            self.drop(upload_id, part)
             raise ProtocolError(
                 "too_big",
                 f"{MAX_OPEN_UPLOADS} uploads are open already: finish one first",
@@ -124,7 +128,7 @@ class Uploads:
             )
         held = self.size
         if held + size > MAX_UPLOAD_BUFFER_BYTES:
-            self.drop(upload_id)
+            self.drop(upload_id, part)
             raise ProtocolError(
                 "too_big",
                 f"the open uploads would hold {held + size} bytes, the limit is "
@@ -147,13 +151,24 @@ class Uploads:
         del self.open[upload_id]
         return upload, whole
 
-    def drop(self, upload_id: str) -> None:
-        """Free an upload at once, whether it is open or not; its late parts open nothing anew."""
-        self.open.pop(upload_id, None)
+    def drop(self, upload_id: str, part: int) -> None:
+        """Free an upload at once for its part `part`, whether it is open or not.
+
+        Its late parts open nothing anew; a part that comes a second time does.
+        """
+        upload = self.open.pop(upload_id, None)
         self.dropped += 1
-        self._dropped[upload_id] = None
+        self._dropped[upload_id] = (upload.came if upload is not None else 0) | 1 << part
         if len(self._dropped) > _REMEMBERED_DROPS:
             self._dropped.popitem(last=False)
+
+    def _is_late(self, upload_id: str, part: int) -> bool:
+        """Whether this part was still on its way when its upload was dropped."""
+        came = self._dropped.get(upload_id)
+        if came is None or came >> part & 1:
+            return False
+        self._dropped[upload_id] = came | 1 << part
+        return True
 
 
 def check_parts(part: int, parts: int, frame_id: str) -> None:

@@ -212,6 +212,29 @@ def test_late_parts_of_a_dropped_upload_do_not_open_it_anew() -> None:
     assert put(uploads, "f", 1, 2) is not None
 
 
+def test_an_upload_that_was_dropped_begins_anew_in_any_order() -> None:
+    uploads = Uploads()
+    for part in (5, 4):
+        put(uploads, "f", part, 6, bytes(3 * MIB))
+    refused("too_big", uploads, "f", 3, 6, bytes(3 * MIB))
+    for part in (2, 1, 0):  # they were on their way: nothing is held for them
+        refused("too_big", uploads, "f", part, 6, bytes(3 * MIB))
+    assert not uploads.open
+    for part in (1, 2):
+        assert put(uploads, "f", part, 3, b"x") is None
+    assert put(uploads, "f", 0, 3, b"x") is not None
+
+
+def test_the_ninth_upload_is_taken_later_from_its_last_part() -> None:
+    uploads = Uploads()
+    for number in range(8):
+        put(uploads, f"f{number}", 0, 2)
+    refused("too_big", uploads, "late", 1, 2)
+    assert put(uploads, "f0", 1, 2) is not None
+    assert put(uploads, "late", 1, 2) is None
+    assert put(uploads, "late", 0, 2) is not None
+
+
 @pytest.mark.parametrize(("kind", "parts"), [("image", 3), ("video", 2), ("video", 1)])
 def test_parts_that_disagree_leave_the_upload_open(kind: str, parts: int) -> None:
     uploads = Uploads()
