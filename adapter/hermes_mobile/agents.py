@@ -87,6 +87,8 @@ class ScriptedAgent:
         self._door: Door | None = None
         self._waiting: dict[str, deque[Incoming]] = {}
         self._turns: set[asyncio.Task[None]] = set()
+        # Questions without choices, by device: the card and where the answer goes.
+        self._asked: dict[str, tuple[str, _Question]] = {}
 
     def attach(self, door: Door) -> None:
         """Say through this door. Call it before the door starts."""
@@ -105,6 +107,8 @@ class ScriptedAgent:
         """Take one message. Raises `WordFail` for `fail`, `TooBusy` when too many wait."""
         if incoming.kind == "text" and incoming.text.strip() == "fail":
             raise WordFail("the word `fail` makes the hand-over fail")
+        if incoming.kind == "text" and self._answers(incoming):
+            return
         waiting = self._waiting.get(incoming.chat)
         if waiting is None:
             self._waiting[incoming.chat] = deque([incoming])
@@ -115,6 +119,15 @@ class ScriptedAgent:
             waiting.append(incoming)
         else:
             raise TooBusy(f"{len(waiting)} messages of this device wait already")
+
+    def _answers(self, incoming: Incoming) -> bool:
+        """Whether this text answers an open question, as it does in Hermes."""
+        card_id, question = self._asked.get(incoming.chat, ("", None))
+        if question is None or question.answer.done() or self._door is None:
+            return False
+        question.answer.set_result(incoming.text)
+        self._door.close_card(card_id, "other")
+        return True
 
     async def answer(self, card: Card, option_id: str, text: str | None) -> Answered:
         """Take the answer to a card; `other` without a text is only the announcement of one."""
@@ -234,11 +247,16 @@ class ScriptedAgent:
         asked, *listed = (part.strip() for part in rest.split("|"))
         choices = tuple(choice for choice in listed if choice)
         question = _question(choices)
-        door.ask(
+        card_id = door.ask(
             chat,
             clarify_card(asked, choices, f"mobile:{chat}", self._card_seconds, reference=question),
         )
-        answer = await question.answer
+        if not choices:
+            self._asked[chat] = card_id, question
+        try:
+            answer = await question.answer
+        finally:
+            self._asked.pop(chat, None)
         return "no answer" if answer is None else answer
 
 

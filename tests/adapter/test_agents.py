@@ -61,6 +61,9 @@ class WrittenDoor:
         self._note("show", chat, media)
         return "f-1"
 
+    def close_card(self, card_id: str, option_id: str | None = None) -> None:
+        self._note("close_card", card_id, option_id)
+
     def ask(self, chat: str, card: Card) -> str:
         self.cards.append(card)
         self._note("ask", chat, card)
@@ -225,6 +228,23 @@ async def test_clarify_waits_for_the_text_that_other_announces(
     assert await agent.answer(card, "other", "Ada") == Answered(taken=True)
     await door.until("ended")
     assert door.said == ["clarify: Ada"]
+
+
+async def test_a_plain_text_answers_an_open_question(
+    agent: ScriptedAgent, door: WrittenDoor
+) -> None:
+    """As in Hermes; beside choices it is a message of its own."""
+    await agent.submit(text("clarify Your name?"))
+    await door.until("ask")
+    await agent.submit(text("Ada"))
+    await agent.submit(text("clarify Which?|a|b"))
+    await door.until("ask", 2)
+    assert door.said == ["clarify: Ada"]
+    assert ("close_card", "p-1", "other") in door.calls
+    await agent.submit(text("hello"))
+    await agent.answer(door.cards[1], "c0", None)
+    await door.until("say", 3)
+    assert door.said == ["clarify: Ada", "clarify: a", "echo: hello"]
 
 
 @pytest.mark.parametrize(
