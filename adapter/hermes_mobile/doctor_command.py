@@ -134,7 +134,7 @@ def _busy(console: Console, what: str) -> Iterator[Any]:
 
 def _show(console: Console, title: str, found: list[Finding]) -> None:
     from rich.markup import escape
-    from rich.padding import Padding
+    from rich.table import Table
 
     from .doctor import Level
 
@@ -148,16 +148,14 @@ def _show(console: Console, title: str, found: list[Finding]) -> None:
     for finding in found:
         strong = finding.level in (Level.WARNING, Level.PROBLEM)
         what = f"[bold]{escape(finding.what)}[/]" if strong else escape(finding.what)
-        console.print(f"  {marks[finding.level]} {what}", highlight=False)
+        lines = [what]
         if finding.why:
-            console.print(
-                Padding(f"[dim]{escape(finding.why)}[/]", (0, 0, 0, 4), expand=False),
-                highlight=False,
-            )
+            lines.append(f"[dim]{escape(finding.why)}[/]")
         if finding.change:
-            console.print(
-                Padding(f"→ {escape(finding.change)}", (0, 0, 0, 4), expand=False), highlight=False
-            )
+            lines.append(f"→ {escape(finding.change)}")
+        row = Table.grid(padding=(0, 1))
+        row.add_row(f"  {marks[finding.level]}", "\n".join(lines))
+        console.print(row, highlight=False)
 
 
 def as_json(found: list[Finding]) -> str:

@@ -60,7 +60,8 @@ class Screen:
     def _group(self, group: str, results: list[Result]) -> None:
         results.sort(key=lambda result: result.check.number)
         counted = summary(results)
-        told = [f"{counted[PASSED]} of {len(results) - counted[NOT_RUN]} passed"]
+        ran = len(results) - counted[NOT_RUN]
+        told = [f"{counted[PASSED]} of {ran} passed"] if ran else []
         if counted[NOT_RUN]:
             told.append(f"{counted[NOT_RUN]} not run")
         self._console.print(f"\n[bold]{escape(group)}[/]  [dim]{', '.join(told)}[/]")

@@ -21,6 +21,8 @@ from ..contract import PREFIX, TERMINAL_EVENTS, ErrorBody
 from ..sse import Decoder
 
 MAX_ANSWER = 16 * 1024 * 1024
+# Hermes runs a few at a time; a start may have to wait for others of this kit.
+BUSY_SECONDS = 60.0
 NO_CORS = ("access-control-allow-origin", "access-control-allow-credentials")
 
 
@@ -149,7 +151,20 @@ class Page:
         )
 
     async def ask(self, method: str, path: str, **options: Any) -> Answer:
-        """One answer of any status. Raises `Failed` when there is none, or one with CORS."""
+        """One answer of any status. Raises `Failed` when there is none, or one with CORS.
+
+        A start that Hermes has no room for is asked again, as `Retry-After` says.
+        """
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            answer = await self._ask(method, path, **options)
+            busy = answer.status == 429 and (method, path) == ("POST", "/runs")
+            if not busy or time.monotonic() > deadline:
+                return answer
+            pause = answer.headers.get("retry-after", "")
+            await asyncio.sleep(min(int(pause), 10) if pause.isdigit() else 2)
+
+    async def _ask(self, method: str, path: str, **options: Any) -> Answer:
         try:
             async with asyncio.timeout(self.patience):
                 async with self._request(method, path, **options) as answer:

@@ -15,8 +15,8 @@ from .running import NO_AGENT_NEEDED, ROWS, SLOW
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 AT_ONCE = 4
-RUNS_AT_ONCE = 3
-CHECK_SECONDS = 90.0
+RUNS_AT_ONCE = 2
+CHECK_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
