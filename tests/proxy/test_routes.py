@@ -539,7 +539,7 @@ async def test_a_malformed_run_id_goes_nowhere(run_id: str) -> None:
 async def test_mounted_in_another_application_the_paths_are_the_same() -> None:
     import aiohttp
     from starlette.applications import Starlette
-    from starlette.routing import Mount
+    from starlette.routing import Mount, Route
 
     from hermes_client_proxy import Settings, create_app
     from tests.proxy.running import serving, user_of
@@ -549,9 +549,13 @@ async def test_mounted_in_another_application_the_paths_are_the_same() -> None:
         settings = Settings(upstream_url=hermes.url, api_key=KEY)
         for place in ("/", PREFIX):
             proxy = create_app(settings, authenticate=user_of)
-            app = Starlette(routes=[Mount(place, proxy)])
+            old = Route("/api/ai-agent/run", endpoint=proxy)
+            app = Starlette(routes=[old, Mount(place, proxy)])
             async with serving(app) as url, aiohttp.ClientSession() as client:
                 browser = Browser(url, proxy, client)
                 assert (await browser.ask("GET", "/models"))["defaultModel"] == "hermes-agent"
                 await browser.ask("GET", "/models", 401, user="")
+                legacy = {"provider": "hermes"}
+                body = await browser.ask("POST", "/api/ai-agent/run", 400, json=legacy)
+                assert f"{PREFIX}/runs" in body["message"]
                 await proxy.aclose()
