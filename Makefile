@@ -12,7 +12,7 @@ NODE := $(if $(shell command -v npm),$(patsubst %/package.json,%,$(wildcard \
 	sdk/typescript/package.json web/package.json)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test check bench clean
+.PHONY: help setup setup-run run test check bench load clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ check: setup ## linters, types and import rules: everything but the tests
 
 bench: setup ## measure both doors beside their bare counterparts
 	@$(VENV)/python -m bench
+
+load: setup ## put both doors under load for a quarter of an hour
+	@$(VENV)/python -m bench.load
 
 clean: ## remove the environments, the demo's home and all caches
 	@rm -rf .venv .hermes-env .setup .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
