@@ -40,3 +40,12 @@ def test_a_scenario_takes_the_place_of_its_last_report(tmp_path: Path) -> None:
     assert re.findall(r"^## (\w+)", text, re.MULTILINE) == ["idle", "soak"]
     assert "| memory | 2 KiB | 2 KiB (bare) | 1.00× | ≤ 2.50 KiB: kept |" in text
     assert "| memory | 3 KiB | 2 KiB (bare) | 1.50× | ≤ 2.50 KiB: **not kept** |" in text
+
+
+def test_growth_is_seen_and_a_warm_up_is_not() -> None:
+    from bench.load_soak import growth
+
+    mib = 2**20
+    assert growth([mib * at for at in range(40)]) == 20
+    assert growth([mib * min(at, 10) for at in range(40)]) == 0
+    assert growth([mib]) == 0
