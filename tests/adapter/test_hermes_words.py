@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import string
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,11 @@ def fields(text: str) -> set[str]:
 def calls(version: str) -> Iterator[tuple[str, set[str]]]:
     """Every literal `t("name", field=...)` in this Hermes: the name and its fields."""
     (packages,) = (environment_of(version) / "lib").glob("python3*/site-packages")
-    for file in [*(packages / "gateway").rglob("*.py"), *(packages / "tools").rglob("*.py")]:
+    for file in [
+        *(packages / "gateway").rglob("*.py"),
+        *(packages / "tools").rglob("*.py"),
+        packages / "hermes_cli" / "commands.py",
+    ]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "t" and node.args:
                 for part in ast.walk(node.args[0]):
@@ -59,7 +64,8 @@ def test_only_what_is_missing_is_added(
     module = SimpleNamespace(
         _locales_dir=lambda: tmp_path, t=lambda name, lang: own.get(name, name)
     )
-    monkeypatch.setattr(hermes_words.importlib, "import_module", lambda name: module)
+    monkeypatch.setitem(sys.modules, "agent", SimpleNamespace(i18n=module))
+    monkeypatch.setitem(sys.modules, "agent.i18n", module)
     added: dict[str, Any] = {}
     ctx = SimpleNamespace(register_locale=lambda lang, texts: added.update({lang: texts}))
     hermes_words.add_to(ctx)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from uuid import uuid4
@@ -105,7 +106,7 @@ async def test_stop_freezes_the_answer(hermes: HermesProcess) -> None:
         await client.text("stream 200 100")
         await client.wait(lambda f: f["t"] == "message" and "word6" in f["text"], since=mark)
         await client.text("/stop")
-        await client.message("topped", since=mark)  # "⚡ Stopped…", or its key without languages
+        await client.message("⚡ Stopped", since=mark)
         await client.idle(since=mark)
 
         texts = list(client.texts(mark).values())
@@ -186,3 +187,20 @@ async def test_a_message_right_after_the_start_is_one_turn(
         states = [f["state"] for f in client.frames if f["t"] == "avatar"]
         assert states == ["thinking", "speaking", "idle"]
         assert_clean(client)
+
+
+async def test_hermes_own_words_are_words(hermes: HermesProcess) -> None:
+    """Also where Hermes comes without its language files: no `gateway.stop.no_active`."""
+    async with DoorClient(hermes.door_url, hermes.token, "words") as client:
+        for command in ("/status", "/stop", "/nonsense", "/title Trip", "/help", "/whoami"):
+            mark = len(client.frames)
+            await client.text(command)
+            await client.idle(since=mark)
+            for text in client.texts(mark).values():
+                assert not re.search(r"\b(gateway|slash)(\.\w+){2}", text), text
+        await client.text("/new")
+        card = await client.wait(lambda f: f["t"] == "prompt")
+        assert "gateway." not in card["text"]
+        await client.answer(card, "cancel")
+        done = await client.message("ancelled")
+        assert "gateway." not in client.texts()[done["id"]]
