@@ -146,11 +146,10 @@ class Line:
 
 @dataclass
 class Said:
-    """A message of the agent. `loose`: it did not fit once, its text may be an older one."""
+    """A message of the agent."""
 
     text: str
     final: bool
-    loose: bool = False
 
 
 class Machine(RuleBasedStateMachine):
@@ -384,12 +383,9 @@ class Machine(RuleBasedStateMachine):
     def everything_arrived(self, chat: str) -> None:
         view, device = self.views[chat], self.hub.devices.get(chat)
         for id, said in self.said[chat].items():
-            if said.loose and id not in view.messages:
-                continue
             shown = view.messages[id]
-            if not said.loose:
-                assert shown.text == said.text
-                assert shown.finals == said.final
+            assert shown.text == said.text
+            assert shown.finals == said.final
         order = [id for id in view.messages if id in self.said[chat]]
         assert order == [id for id in self.said[chat] if id in view.messages]
         assert all(shown.text.startswith(f"{chat}|") for shown in view.messages.values())
@@ -550,12 +546,9 @@ class Machine(RuleBasedStateMachine):
         chat, id = self.pick(data, self.open_messages())
         said = self.said[chat][id]
         text = said.text + "é" * grow if grow >= 0 else said.text[: max(12, len(said.text) + grow)]
-        try:
-            assert self.hub.say(chat, text, edit_of=id, final=final, now=self.now) == id
-            said.text, said.final = text, final
-        except OutboxFull:
-            said.loose = True
-            said.final = final
+        # Never refused, however full the box is: it stands on the screen already.
+        assert self.hub.say(chat, text, edit_of=id, final=final, now=self.now) == id
+        said.text, said.final = text, final
         self.settle()
 
     @precondition(lambda self: self.open_messages())
@@ -563,7 +556,6 @@ class Machine(RuleBasedStateMachine):
     def withdraw(self, data: st.DataObject) -> None:
         chat, id = self.pick(data, self.open_messages())
         said = self.said[chat][id]
-        said.loose = said.loose or self.nearly_full(chat)
         said.final = True
         self.hub.withdraw(chat, id, self.now)
         self.settle()
@@ -612,14 +604,8 @@ class Machine(RuleBasedStateMachine):
     def turn_ended(self, chat: str) -> None:
         self.turns.discard(chat)
         self.hub.turn_ended(chat, self.now)
-        for id, said in self.said[chat].items():
-            if not said.final:
-                said.final = True
-                device = self.hub.devices.get(chat)
-                answer = device.answers.get(id) if device else None
-                said.loose = said.loose or (
-                    answer is not None and answer.pending is None and not answer.sent_final
-                )
+        for said in self.said[chat].values():
+            said.final = True
         self.settle()
         device = self.hub.devices.get(chat)
         assert device is None or device.state == ("idle", False)
@@ -724,7 +710,7 @@ class Machine(RuleBasedStateMachine):
                 or device.under_way
                 or device.idle_at is not None
                 or self.hub.prompts.of(device.id)
-                or any(not a.final or a.pending for a in device.answers.values())
+                or any(not a.sent_final or a.pending for a in device.answers.values())
             )
             assert waits, f"{device.id} is away and nothing of it is needed"
         assert set(self.hub.connections) == set(self.lines)
