@@ -5,14 +5,14 @@ PYTHON ?= python3 python3.13 python3.12 python3.11
 VENV := .venv/bin
 # What the linters and the type checker read, as far as it exists.
 CODE := $(wildcard adapter/hermes_mobile proxy/hermes_client_proxy sdk/python/hermes_client.py \
-	demo bench scripts/setup.py)
+	demo bench scripts/setup.py scripts/make_schema.py)
 
 # The Node packages that exist, where Node.js does.
 NODE := $(if $(shell command -v npm),$(patsubst %/package.json,%,$(wildcard \
 	sdk/typescript/package.json web/package.json)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run run test check bench load clean
+.PHONY: help setup setup-run run test check bench fuzz load clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -43,8 +43,12 @@ bench: setup ## measure both doors beside their bare counterparts
 load: setup ## put both doors under load for a quarter of an hour
 	@$(VENV)/python -m bench.load
 
+fuzz: setup ## fuzz each parser for two minutes (first: .venv/bin/pip install atheris)
+	@for t in frames uploads textsplit sse session_ids origins; do \
+		PYTHONPATH=adapter:proxy:. nice $(VENV)/python -m tests.fuzz.run $$t 120 || exit 1; done
+
 clean: ## remove the environments, the demo's home and all caches
-	@rm -rf .venv .hermes-env .setup .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .venv .hermes-env .setup .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz
 	@rm -rf .import_linter_cache sdk/typescript/node_modules sdk/typescript/dist
 	@rm -rf adapter/*.egg-info proxy/*.egg-info sdk/python/*.egg-info
 	@rm -rf web/node_modules web/dist adapter/hermes_mobile/pages proxy/hermes_client_proxy/pages
