@@ -23,6 +23,7 @@ REQUIRED_PACKAGES = ("msgspec", "picows", "pybase64", "regex", "filetype")
 SETTING_NAMES = (
     "host", "port", "token", "extra_tokens", "allowed_devices", "deliver_tokens", "allowed_origins",
     "public_url", "trusted_proxies", "loopback_deliver", "home_device", "prompt_ttl", "avatar_url",
+    "metrics_token",
 )  # fmt: skip
 
 log = logging.getLogger("hermes_mobile")

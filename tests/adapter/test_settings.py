@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_mobile import SETTING_NAMES
 from hermes_mobile.settings import Settings, SettingsError, ip_address, is_loopback_host
 
 TOKEN = "a-long-enough-token"
@@ -273,3 +275,8 @@ def test_no_value_breaks_the_reading(name: str, value: object) -> None:
             Settings.from_sources(environ, extra)
         except SettingsError as error:
             assert name.upper() in str(error) or name in str(error)
+
+
+def test_every_setting_may_stand_in_the_config_file() -> None:
+    """Hermes hands over the keys that the plugin names, and no other."""
+    assert set(SETTING_NAMES) == {field.name for field in dataclasses.fields(Settings)}
