@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 import picows
 
+from . import static_pages
 from .commands import receive, too_big
 from .hub import (
     Close,
@@ -163,7 +164,7 @@ class Door:
         self.agent = agent
         self.hub = Hub(settings, deliver_secret=deliver_secret)
         self.port = settings.port
-        self._pages = _BUILT_PAGES if pages is None else pages
+        self._pages = static_pages.BUILT if pages is None else pages
         self._servers: list[asyncio.Server] = []
         self._sockets: dict[ConnId, Socket] = {}
         self._next_id = 0
@@ -515,7 +516,7 @@ class Door:
         if path == "/health":
             return _http(200, self.health())
         if path.split("/")[1:2] in (["avatar"], ["chat"]):
-            return _static(self._pages, path)
+            return _response(*static_pages.page(self._pages, path))
         raise Refused(404, "nothing here: apps connect to /ws")
 
     def _scraped(self) -> Scrape:
@@ -873,62 +874,6 @@ if sys.platform == "linux":
 
     _PAGE = mmap.PAGESIZE
     _madvise = getattr(ctypes.CDLL(None, use_errno=True), "madvise", None)
-
-
-# What the pages' build leaves beside this file; a checkout without Node.js has none.
-_BUILT_PAGES = Path(__file__).parent / "pages"
-_PAGE_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".json": "application/json",
-    ".webmanifest": "application/manifest+json",
-    ".woff2": "font/woff2",
-}
-_PAGE_POLICIES = {
-    "avatar": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "base-uri 'none'; form-action 'none'"
-    ),
-    # The chat connects to the doors that the person enters, embeds their avatar pages, and shows
-    # files that an agent names by their address once the person asks for them.
-    "chat": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; worker-src 'self'; "
-        "manifest-src 'self'; connect-src 'self' ws: wss:; frame-src http: https:; "
-        "img-src 'self' data: blob: http: https:; media-src 'self' blob: http: https:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-}
-
-
-def _static(root: Path, path: str) -> Any:
-    """A page of the product below `root`; nothing outside of it."""
-    page, slash, rest = path.removeprefix("/").partition("/")
-    if not slash:
-        return _http(301, {}, {"Location": f"/{page}/"})
-    name = rest + "index.html" if path.endswith("/") else rest
-    kind = _PAGE_TYPES.get(Path(name).suffix)
-    if not (root / page).is_dir():
-        raise Refused(404, "the pages are not built: they need Node.js and `npm run build` in web/")
-    file = root / page / name
-    # An empty part would make the rest an absolute path.
-    inside = not {"", ".", ".."} & set(name.split("/")) and "\0" not in name and "\\" not in name
-    if not inside or kind is None or not file.is_file():
-        raise Refused(404, "there is no such page")
-    # A file below assets/ carries the hash of its content in its name.
-    lasting = name.startswith("assets/")
-    return _response(
-        200,
-        file.read_bytes(),
-        {
-            "Content-Type": kind,
-            "Cache-Control": "public, max-age=31536000, immutable" if lasting else "no-cache",
-            "Referrer-Policy": "no-referrer",
-            "Content-Security-Policy": _PAGE_POLICIES[page],
-        },
-    )
 
 
 def _metrics(text: bytes) -> Any:
