@@ -1,6 +1,6 @@
 /** Numbers and times for people. */
 
-/** `1536` -> `1.5 KB`. */
+/** `591` -> `591 B`, `1536` -> `2 kB`; the space does not break. */
 export function bytes(count: number, language: string): string {
   const units = ["byte", "kilobyte", "megabyte"] as const;
   const step = count < 1024 ? 0 : count < 1024 * 1024 ? 1 : 2;
@@ -9,7 +9,9 @@ export function bytes(count: number, language: string): string {
     unit: units[step] ?? "byte",
     unitDisplay: step === 0 ? "narrow" : "short",
     maximumFractionDigits: step === 2 ? 1 : 0,
-  }).format(count / 1024 ** step);
+  })
+    .format(count / 1024 ** step)
+    .replace(/(\d)\s?(?=\p{L})/u, "$1\u00a0");
 }
 
 /** Milliseconds -> `4:05`. */

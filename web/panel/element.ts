@@ -32,6 +32,8 @@ type PageContext = Readonly<Record<string, unknown>> | null;
 
 /** How close to the end counts as being there, in pixels. */
 const NEAR = 60;
+/** A tool that took less is not timed: "0 s" tells nothing. In seconds. */
+const SHORTEST_SHOWN = 0.05;
 const DEFAULT_WORKSPACE = "default";
 
 /**
@@ -161,6 +163,8 @@ export class HermesPanel extends LitElement {
         this.#stick();
       });
       this.#resize.observe(inner);
+      // A panel that becomes lower must not push the newest turn, or an open question, out of sight.
+      if (inner.parentElement !== null) this.#resize.observe(inner.parentElement);
     }
     this.#stick();
   }
@@ -367,7 +371,7 @@ export class HermesPanel extends LitElement {
       failed: words.toolFailed(part.tool),
     }[part.state];
     const duration =
-      part.duration === null
+      part.duration === null || part.duration < SHORTEST_SHOWN
         ? ""
         : words.seconds(
             new Intl.NumberFormat(this.#language, { maximumFractionDigits: 1 }).format(

@@ -181,7 +181,7 @@ export const en = {
   deviceIdHint:
     "The name of this browser for the agent. Change it only if your token is bound to one.",
   userName: "Your name",
-  userNameHint: "How the agent shall call you",
+  userNameHint: "For the agent",
   save: "Save",
   connect: "Connect",
   scan: "Scan a code",

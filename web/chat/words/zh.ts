@@ -163,7 +163,7 @@ export const zh: Words = {
   deviceId: "设备 ID",
   deviceIdHint: "此浏览器在智能体处的名称。仅当令牌绑定设备时才需修改。",
   userName: "您的名字",
-  userNameHint: "智能体如何称呼您",
+  userNameHint: "供智能体称呼",
   save: "保存",
   connect: "连接",
   scan: "扫描二维码",

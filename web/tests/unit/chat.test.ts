@@ -116,8 +116,9 @@ test("a WAV file says what it holds", () => {
 test("numbers and times are for people", () => {
   expect(minutes(245_000)).toBe("4:05");
   expect(minutes(-5)).toBe("0:00");
-  expect(bytes(1536, "en")).toBe("2 kB");
-  expect(bytes(8 * 1024 * 1024, "en")).toBe("8 MB");
+  expect(bytes(591, "en")).toBe("591\u00a0B");
+  expect(bytes(1536, "en")).toBe("2\u00a0kB");
+  expect(bytes(8 * 1024 * 1024, "en")).toBe("8\u00a0MB");
   const noon = new Date(2026, 4, 14, 12).getTime();
   const words = { today: "Today", yesterday: "Yesterday" };
   expect(day(noon, noon, "en", words)).toBe("Today");
