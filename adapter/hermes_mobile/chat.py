@@ -462,9 +462,12 @@ async def run(client: HermesClient, address: str, *, patience: float) -> int:
 
     `patience`: the seconds a pipe waits for the end of one turn.
     """
+    live_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if live_terminal:  # a wrong address is tried for a while: not in silence
+        print(f"Connecting to {address} … (Ctrl-C to give up)", file=sys.stderr)
     try:
         async with client:
-            if sys.stdin.isatty() and sys.stdout.isatty():
+            if live_terminal:
                 from .chat_screen import LiveScreen
 
                 live = LiveScreen(address)

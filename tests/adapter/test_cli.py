@@ -195,6 +195,15 @@ def read_until(terminal: int, pattern: str) -> re.Match[str]:
     return found
 
 
+def test_a_chat_that_finds_nobody_says_where_it_knocks(tmp_path: Path) -> None:
+    with socket.socket() as silent:  # bound, and never listening
+        silent.bind(("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{silent.getsockname()[1]}/ws"
+        with on_a_terminal(tmp_path, "chat", url, MOBILE_TOKEN=TOKEN) as (pid, terminal):
+            read_until(terminal, f"(Connecting to {re.escape(url)})")
+            os.kill(pid, signal.SIGINT)
+
+
 def test_a_person_is_given_a_token_and_can_use_it(tmp_path: Path) -> None:
     with on_a_terminal(tmp_path, "serve", "--agent", "demo", "--port", "0") as (pid, terminal):
         url, token = read_until(terminal, r"(?s)(ws://\S+/ws).*token +(\S{32})").groups()
