@@ -49,7 +49,7 @@ async def read(path: str, kind: MediaKind) -> tuple[bytes, str, str]:
             f"⚠️ {name} ({_mebibytes(error.size)}) was not sent: "
             f"the limit is {_mebibytes(MAX_MEDIA_BYTES)}.",
             f"{path} has {error.size} bytes, the limit of the protocol is {MAX_MEDIA_BYTES}",
-            "too_big",
+            f"too_big bytes={error.size} limit={MAX_MEDIA_BYTES}",
         ) from None
     except OSError as error:
         raise FileNotSent(
