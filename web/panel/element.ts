@@ -17,6 +17,7 @@ import { PanelModel, type Context } from "./model.ts";
 import styles from "./panel.css?inline";
 import { PageSelection } from "./selection.ts";
 import {
+  isAsking,
   isOver,
   type ApprovalPart,
   type Part,
@@ -338,14 +339,14 @@ export class HermesPanel extends LitElement {
       }
       <article class="answer" aria-label=${words.agent} aria-busy=${running ? "true" : "false"}>
         ${turn.parts.map((part, index) =>
-          this.#part(part, running && index === turn.parts.length - 1),
+          this.#part(part, turn, running && index === turn.parts.length - 1),
         )}
         ${running ? this.#activity(turn) : this.#end(turn)}
       </article>
     </div>`;
   }
 
-  #part(part: Part, growing: boolean): TemplateResult {
+  #part(part: Part, turn: Turn, growing: boolean): TemplateResult {
     switch (part.kind) {
       case "text":
         return html`<hermes-panel-text
@@ -355,7 +356,7 @@ export class HermesPanel extends LitElement {
           .words=${this.#words}
         ></hermes-panel-text>`;
       case "tool":
-        return this.#tool(part);
+        return this.#tool(part, isAsking(part, turn));
       case "approval":
         return this.#approval(part);
       case "note":
@@ -363,10 +364,10 @@ export class HermesPanel extends LitElement {
     }
   }
 
-  #tool(part: ToolPart): TemplateResult {
+  #tool(part: ToolPart, asking: boolean): TemplateResult {
     const words = this.#words;
     const label = {
-      running: words.toolRunning(part.tool),
+      running: asking ? words.toolAsking(part.tool) : words.toolRunning(part.tool),
       done: words.toolDone(part.tool),
       failed: words.toolFailed(part.tool),
     }[part.state];

@@ -177,6 +177,15 @@ function withOutput(parts: readonly Part[], output: string): Part[] {
   return [...kept, { kind: "text", text: output }];
 }
 
+/** Whether a tool has begun but stands still until an open card about its command is answered. */
+export function isAsking(tool: ToolPart, turn: Turn): boolean {
+  const begin = tool.preview.replace(/(?:…|\.{3})$/, "");
+  if (tool.state !== "running" || begin === "") return false;
+  return turn.parts.some(
+    (part) => part.kind === "approval" && part.state === "open" && part.command.startsWith(begin),
+  );
+}
+
 /** Events name tools without an id: the one that has run longest has ended. */
 function toolEnded(
   parts: readonly Part[],

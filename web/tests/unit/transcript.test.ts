@@ -1,6 +1,13 @@
 import type { RunEvent, SessionMessage } from "@hermes-mobile/client";
 import { describe, expect, test } from "vitest";
-import { applied, approvalChanged, isOver, turnsOf, type Turn } from "../../panel/transcript.ts";
+import {
+  applied,
+  approvalChanged,
+  isAsking,
+  isOver,
+  turnsOf,
+  type Turn,
+} from "../../panel/transcript.ts";
 
 const START: Turn = { key: "k", asked: "question", parts: [], state: "running" };
 
@@ -71,6 +78,19 @@ describe("a turn from the events of its run", () => {
       choice: "deny",
     });
     expect(done.parts[0]).toMatchObject({ state: "answered", choice: "deny" });
+  });
+
+  test("knows which of two running tools stands still for the person", () => {
+    const asked = after(
+      { event: "tool.started", tool: "terminal", preview: "sleep 9" },
+      { event: "tool.started", tool: "terminal", preview: "rm -rf ..." },
+      { event: "approval.request", approvalId: "a1", command: "rm -rf /tmp/x" },
+    );
+    const asking = (turn: Turn): boolean[] =>
+      turn.parts.flatMap((part) => (part.kind === "tool" ? [isAsking(part, turn)] : []));
+    expect(asking(asked)).toEqual([false, true]);
+    const allowed = approvalChanged(asked, "a1", { state: "answered", choice: "once" });
+    expect(asking(allowed)).toEqual([false, false]);
   });
 
   test("changes no other approval than the one that is named", () => {
