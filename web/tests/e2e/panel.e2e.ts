@@ -208,6 +208,8 @@ describe("the panel", () => {
     await until(async () => (await other.answer()).includes("word5"), "the run in the other tab");
     await until(async () => (await other.answer()) === words(40), "the whole answer there");
     await until(async () => (await panel.answer()) === words(40), "the whole answer here");
+    // The last words come before the end of the run, and a run that goes on takes no question.
+    await other.state("completed");
     await other.ask("and back");
     await other.state("completed");
     expect(await other.answer()).toBe("echo: and back");
