@@ -274,9 +274,7 @@ class Hub:
         partial = "partial_edits" in connection.extensions
         frame = connection.box.next_frame(conn, partial, now)
         if frame is not None:
-            connection.frames_out += 1
-            connection.bytes_out += len(frame)
-            self._sent[frame[FIRST] - frame[SECOND]] += 1
+            self._wrote(connection, frame)
         return frame
 
     def _wrote(self, connection: Connection, frame: bytes) -> None:
@@ -412,7 +410,7 @@ class Hub:
             "hello: device=%s address=%s token=%s deliver_only=%s extensions=%s",
             shown(name),
             connection.peer.address,
-            grant.token.hex()[:8],
+            grant.fingerprint,
             not grant.chat,
             ",".join(connection.extensions) or "-",
         )

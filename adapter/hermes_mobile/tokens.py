@@ -68,11 +68,6 @@ MAX_FAILURE_DELAY = 5.0
 MAX_FAILING_ADDRESSES = 4096
 
 
-def fingerprint(token: str) -> str:
-    """Eight hex digits that tell tokens apart in logs and give nothing away."""
-    return _digest(token).hex()[:8]
-
-
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
@@ -86,6 +81,11 @@ class Grant:
     chat: bool
     deliver: bool
     internal: bool = False  # the gateway's own sender
+
+    @property
+    def fingerprint(self) -> str:
+        """Eight hex digits that tell tokens apart in logs and give nothing away."""
+        return self.token.hex()[:8]
 
 
 class TokenBook:
