@@ -48,7 +48,7 @@ async def door() -> int:
     class Instant:
         door: Door
 
-        async def submit(self, incoming: Incoming) -> None:
+        def submit(self, incoming: Incoming) -> None:
             chat, text = incoming.chat, incoming.text
             if incoming.data:
                 self.door.say(chat, f"{len(incoming.data)} bytes")

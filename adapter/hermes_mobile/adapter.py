@@ -172,7 +172,12 @@ class MobileAdapter(BasePlatformAdapter):
             settings,
             secret,
             door,
-            OutgoingText(door, cursor=self._streaming_cursor, finished=unfinished.finished),
+            OutgoingText(
+                door,
+                cursor=self._streaming_cursor,
+                begun=unfinished.begun,
+                finished=unfinished.finished,
+            ),
             unfinished,
             CardDesk(
                 door,
@@ -252,7 +257,7 @@ class MobileAdapter(BasePlatformAdapter):
                 if device.conn is not None and device.id not in house.devices:
                     house.devices[device.id] = None
                     await asyncio.to_thread(_list_device, device.id)
-            await asyncio.to_thread(house.unfinished.note, house.text.unfinished())
+            await asyncio.to_thread(house.unfinished.grown, house.text.unfinished())
             await asyncio.sleep(NOTICE_SECONDS)
 
     async def _event(self, incoming: Incoming) -> MessageEvent:
@@ -334,9 +339,10 @@ class MobileAdapter(BasePlatformAdapter):
     async def interrupt_session_activity(
         self, session_key: str, chat_id: str, metadata: Any = None, **_: Any
     ) -> None:
-        """`/stop`: what is half written stays as it is."""
+        """`/stop`: what is half written stays as it is, and what is asked is over."""
         if self._house is not None:
             self._house.text.interrupted(chat_id)
+            self._house.desk.stopped(session_key)
         await super().interrupt_session_activity(session_key, chat_id)
 
     async def send_typing(self, chat_id: str, metadata: Any = None, **_: Any) -> None:

@@ -173,14 +173,14 @@ class ScriptedAgent:
 
     async def _turn(self, door: Door, incoming: Incoming) -> None:
         if incoming.kind != "text":
-            door.say(incoming.chat, described(incoming), reply_to=incoming.id)
+            door.say(incoming.chat, described(incoming))
             return
         chat, text = incoming.chat, incoming.text
         word, _, rest = text.strip().partition(" ")
         rest = rest.strip()
         match word:
             case "long" if (found := _NUMBER.fullmatch(rest)) is not None:
-                door.say(chat, prose(min(int(found[1][:7]), MAX_LONG)), reply_to=incoming.id)
+                door.say(chat, prose(min(int(found[1][:7]), MAX_LONG)))
             case "stream" if (found := _STREAM.fullmatch(rest)) is not None:
                 delay = int(found[2]) / 1000 if found[2] else DEFAULT_STREAM_DELAY
                 await self._stream(door, incoming, min(int(found[1]), MAX_STREAM_WORDS), delay)
@@ -197,7 +197,7 @@ class ScriptedAgent:
             case _ if word in MEDIA_KINDS and not rest:
                 door.show(chat, sample(word, reply_to=incoming.id))
             case _:
-                door.say(chat, f"echo: {text}", reply_to=incoming.id)
+                door.say(chat, f"echo: {text}")
 
     async def _stream(self, door: Door, incoming: Incoming, count: int, delay: float) -> None:
         said, message_id = "", None
@@ -205,13 +205,7 @@ class ScriptedAgent:
             if number > 1:
                 await asyncio.sleep(min(delay, MAX_STREAM_DELAY))
             said += f" word{number}" if said else f"word{number}"
-            message_id = door.say(
-                incoming.chat,
-                said,
-                message_id=message_id,
-                final=number == count,
-                reply_to=incoming.id,
-            )
+            message_id = door.say(incoming.chat, said, message_id=message_id, final=number == count)
 
     # Cards
 

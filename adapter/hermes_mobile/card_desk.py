@@ -30,6 +30,7 @@ LOOK_SECONDS = 0.5
 # A slash command's text is shown behind its card's end, or later by itself if it takes longer.
 CONFIRM_SECONDS = 2.0
 OUT_OF_TIME = "nobody answered in time"
+STOPPED = "the turn was stopped"
 # A card ends this much before Hermes' own limit, so that the door tells both sides how it ended.
 MARGIN_SECONDS = 0.25
 # The id of a card that need not be shown: its request has ended before.
@@ -135,6 +136,20 @@ class CardDesk:
         """A device sent a text: a slash command may answer a confirmation."""
         if text.startswith("/"):
             self._typed[chat] = text.split(maxsplit=1)[0].lower()
+
+    def stopped(self, session: str) -> None:
+        """The person stopped the turn of `session`: what it asked is denied, or not answered.
+
+        Hermes itself notices a second later, or not at all when the turn had only just begun.
+        """
+        for reference in list(self._cards):
+            if reference.session != session:
+                continue
+            if isinstance(reference, Approval):
+                self._approvals.answer(reference, "deny", STOPPED)
+            elif isinstance(reference, Clarify):
+                self._clarifications.no_answer(reference)
+        self.look()
 
     def look(self) -> None:
         """Close the cards whose requests ended elsewhere."""

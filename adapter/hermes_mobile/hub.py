@@ -2,7 +2,7 @@
 
 The core of the device door. It decides everything and waits for nothing: no socket, no clock, no
 Hermes. Every input takes `now` in seconds of any steady clock; what shall happen is read from
-`effects()` in order, and what is written to a connection from `next_frame()`. The shell's loop is:
+`effects()` in order, and what is written to a connection from `next_frames()`. The shell's loop is:
 feed, drain the effects, write, re-arm the timer for `next_deadline()`.
 """
 
@@ -75,6 +75,8 @@ MAX_UNDER_WAY_BYTES = 32 * 1024 * 1024
 # What waits for all absent devices together; a device may keep the smaller amount in any case.
 MAX_ABSENT_BYTES = 256 * 1024 * 1024
 FREE_ABSENT_BYTES = 1024 * 1024
+# Frames up to about this size together are written at once.
+BATCH_BYTES = 64 * 1024
 # Device ids whose owner is remembered.
 MAX_OWNERS = 65_536
 # Devices of which is remembered that they left in the middle of something.
@@ -117,7 +119,10 @@ class Incoming(msgspec.Struct, frozen=True):
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """There are frames for this connection: take them with `next_frame`."""
+    """There are frames for this connection: take them with `next_frames`, now or later.
+
+    It comes once, until some were taken.
+    """
 
     conn: ConnId
 
@@ -167,6 +172,8 @@ class Connection:
     device: Device | None = None
     sender: str = ""  # whose deliveries these are, for the dedup of `deliver`
     extensions: tuple[str, ...] = ()
+    partial: bool = False  # this client knows `partial_edits`
+    woken: bool = False  # its `Wake` was given out, and nothing was taken since
     refused: bool = False  # an error is on its way, nothing more is read
     ended: str = ""  # why this side ended it, one of the reasons this door knows
     bytes_in: int = 0
@@ -244,7 +251,6 @@ class Hub:
         self._texts: dict[str, Incoming] = {}  # typed answers on their way, by card id
         self._unseen: dict[str, Deferred] = {}  # cards that wait to be shown, by card id
         self._effects: deque[Effect] = deque()
-        self._woken: set[ConnId] = set()
         self._due: float | None = None
         # Ids are the server's own: never the same again, also after a restart.
         self._ids = itertools.count()
@@ -261,26 +267,35 @@ class Hub:
     def effects(self) -> Iterator[Effect]:
         """Drain what is to be done, in order."""
         while self._effects:
-            effect = self._effects.popleft()
-            if isinstance(effect, Wake):
-                self._woken.discard(effect.conn)
-            yield effect
+            yield self._effects.popleft()
 
-    def next_frame(self, conn: ConnId, now: float) -> bytes | None:
-        """The next frame to write to `conn`, None when nothing waits. It counts as sent."""
+    def next_frames(self, conn: ConnId, now: float, room: int = BATCH_BYTES) -> list[bytes]:
+        """The next frames to write to `conn`, none when nothing waits. They count as sent.
+
+        As many as begin within `room` bytes, so at least one.
+        """
         connection = self.connections.get(conn)
         if connection is None:
-            return None
-        partial = "partial_edits" in connection.extensions
-        frame = connection.box.next_frame(conn, partial, now)
-        if frame is not None:
-            self._wrote(connection, frame)
-        return frame
+            return []
+        connection.woken = False
+        box, partial, sent = connection.box, connection.partial, self._sent
+        frames: list[bytes] = []
+        size = 0
+        while box.frames and size < room:
+            frame = box.next_frame(conn, partial, now)
+            if frame is None:
+                break
+            frames.append(frame)
+            size += len(frame)
+            sent[frame[FIRST] - frame[SECOND]] += 1
+        connection.frames_out += len(frames)
+        connection.bytes_out += size
+        return frames
 
-    def _wrote(self, connection: Connection, frame: bytes) -> None:
-        connection.frames_out += 1
-        connection.bytes_out += len(frame)
-        self._sent[frame[FIRST] - frame[SECOND]] += 1
+    def next_frame(self, conn: ConnId, now: float) -> bytes | None:
+        """As `next_frames`, one at a time; None when nothing waits."""
+        frames = self.next_frames(conn, now, 1)
+        return frames[0] if frames else None
 
     def next_deadline(self) -> float | None:
         """When `tick` has to be called next; it may find nothing to do, and then says when next."""
@@ -396,6 +411,7 @@ class Hub:
         connection.grant = grant
         connection.sender = name
         connection.extensions = tuple(e for e in EXTENSIONS if e in (hello.supports or ()))
+        connection.partial = "partial_edits" in connection.extensions
         self._unauthenticated.pop(conn, None)
         info = DeviceInfo(
             id=name,
@@ -554,7 +570,9 @@ class Hub:
             connection.refused = True
             connection.ended = connection.ended or reason
             if last is not None:
-                self._wrote(connection, last)
+                connection.frames_out += 1
+                connection.bytes_out += len(last)
+                self._sent[last[FIRST] - last[SECOND]] += 1
         self._effects.append(Close(conn, code, reason, last))
 
     def too_slow(self, conn: ConnId) -> None:
@@ -584,8 +602,8 @@ class Hub:
         self._wake(connection)
 
     def _wake(self, connection: Connection | None) -> None:
-        if connection is not None and connection.id not in self._woken:
-            self._woken.add(connection.id)
+        if connection is not None and not connection.woken:
+            connection.woken = True
             self._effects.append(Wake(connection.id))
 
     def device(self, chat: str) -> Device:

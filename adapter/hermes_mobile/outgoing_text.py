@@ -41,7 +41,7 @@ class Shower(Protocol):
         *,
         message_id: str | None = None,
         final: bool = True,
-        reply_to: str | None = None,
+        begun: Callable[[str], None] | None = None,
     ) -> str: ...
 
     def withdraw(self, chat: str, message_id: str) -> None: ...
@@ -79,12 +79,14 @@ class OutgoingText:
         door: Shower,
         *,
         cursor: Callable[[], str] = lambda: DEFAULT_CURSOR,
+        begun: Callable[[str, str, str], None] = lambda chat, message_id, text: None,
         finished: Callable[[str], None] = lambda message_id: None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._door = door
         self._cursor = cursor
-        # Called with a message's id before its last frame leaves.
+        # Called before the first frame of a message that may change leaves, and before its last.
+        self._begun = begun
         self._finished = finished
         self._loop = loop or asyncio.get_running_loop()
         self._chats: dict[str, _Chat] = {}
@@ -147,7 +149,7 @@ class OutgoingText:
             return message.id
         # One answer at a time: an older draft that was never completed was interrupted.
         self._give_up(chat, state, [m for m in state.open.values() if m.draft_id is not None])
-        message = self._show(chat, state, text, None)
+        message = self._show(chat, state, text)
         message.owner, message.draft_id = owner, draft_id
         return message.id
 
@@ -182,11 +184,11 @@ class OutgoingText:
                 self._complete(chat, state, repeated, text)
             return message_id
         if self._is_complete(state, reply_to, streamed, final_answer):
-            message_id = self._door.say(chat, text, final=True, reply_to=reply_to)
+            message_id = self._door.say(chat, text, final=True)
             if state.in_turn:
                 state.latest = (message_id, text)
             return message_id
-        return self._show(chat, state, text, reply_to).id
+        return self._show(chat, state, text).id
 
     def edit(self, chat: str, message_id: str, content: str, *, final: bool) -> None:
         """A newer text of a message that was sent before."""
@@ -240,8 +242,11 @@ class OutgoingText:
         # Tool bubbles and streamed answers grow; a reply that is not streamed is a notice.
         return reply_to is not None and not streamed
 
-    def _show(self, chat: str, state: _Chat, text: str, reply_to: str | None) -> _Message:
-        message_id = self._door.say(chat, text, final=False, reply_to=reply_to)
+    def _show(self, chat: str, state: _Chat, text: str) -> _Message:
+        def begun(message_id: str) -> None:
+            self._begun(chat, message_id, text)
+
+        message_id = self._door.say(chat, text, final=False, begun=begun)
         message = _Message(message_id, text, self._loop.time())
         state.open[message_id] = message
         state.latest = (message_id, text)

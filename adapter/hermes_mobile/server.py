@@ -14,12 +14,13 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import inspect
 import json
 import logging
 import socket
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
@@ -93,9 +94,8 @@ STALL_AFTER = 30.0
 MAX_HELLO_FRAMES = 512
 # From this size on a frame's memory is given back.
 LARGE_FRAME = 256 * 1024
-# picows copies a frame up to this size before it writes; a header takes up to this much room.
-COPIED_FRAME = 8192
-HEADER_ROOM = 14
+# What stands before a text message of this many bytes.
+_SHORT_HEADERS = [bytes((0x81, size)) for size in range(126)]
 
 _TEXT = picows.WSMsgType.TEXT
 _BINARY = picows.WSMsgType.BINARY
@@ -124,10 +124,12 @@ class Answered:
 class Agent(Protocol):
     """Whoever answers: the scripted agent, or Hermes. Called on the door's loop."""
 
-    async def submit(self, incoming: Incoming) -> None:
+    def submit(self, incoming: Incoming) -> Awaitable[None] | None:
         """Take one message. Returning means taken; raising means it was not.
 
-        Called for one message of a device after the other; starts work, does not wait for it.
+        A coroutine, or a plain function that returns None: that costs less where nothing need be
+        waited for. Called for one message of a device after the other; starts work, does not wait
+        for it.
         """
 
     async def answer(self, card: Card, option_id: str, text: str | None) -> Answered:
@@ -169,6 +171,7 @@ class Door:
         self._sockets: dict[ConnId, Socket] = {}
         self._next_id = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = float("inf")
         self._heart: asyncio.Task[None] | None = None
         self._leaving: OrderedDict[ConnId, Socket] = OrderedDict()
         self._queues: dict[str, deque[Incoming]] = {}
@@ -178,6 +181,16 @@ class Door:
         self._loop: asyncio.AbstractEventLoop
         self._started = 0.0
         self._stopped = False
+
+    @property
+    def agent(self) -> Agent:
+        """Whoever answers; another one may take the place at any time."""
+        return self._agent
+
+    @agent.setter
+    def agent(self, agent: Agent) -> None:
+        self._agent = agent
+        self._agent_waits = inspect.iscoroutinefunction(agent.submit)
 
     # ----------------------------------------------------------------------------------------------
     # Life
@@ -249,7 +262,7 @@ class Door:
             self._heart.cancel()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._rings_at = None, float("inf")
         for sock in list(self._sockets.values()):
             sock.close(1001, "the door closes", linger=1.0)
         waiting = [sock.gone for sock in self._sockets.values()]
@@ -280,16 +293,19 @@ class Door:
         *,
         message_id: str | None = None,
         final: bool = True,
-        reply_to: str | None = None,
+        begun: Callable[[str], None] | None = None,
     ) -> str:
         """Show `text`, any length, to the device `chat`; its message id.
 
         With `message_id` it is the whole new text of that message. `final=False`: more revisions
-        follow. Raises `OutboxFull` when nothing more is kept for a device that does not read; never
-        for a message that is open.
+        follow. `begun` is called with the id before the first frame leaves. Raises `OutboxFull`
+        when nothing more is kept for a device that does not read; never for a message that is open.
         """
         try:
-            return self.hub.say(chat, text, edit_of=message_id, final=final, now=self._now())
+            id = self.hub.say(chat, text, edit_of=message_id, final=final, now=self._now())
+            if begun is not None:
+                begun(id)
+            return id
         finally:
             self._drain()
 
@@ -357,39 +373,32 @@ class Door:
     def _drain(self) -> None:
         if self._draining:  # an effect's own consequences join the running drain
             return
-        if self.hub.pending:
-            self._draining = True
-            try:
-                for effect in self.hub.effects():
+        self._draining = True
+        try:
+            for effect in self.hub.effects():
+                if type(effect) is Wake:
+                    sock = self._sockets.get(effect.conn)
+                    if sock is not None:
+                        sock.pump()
+                elif type(effect) is Submit:
+                    self._submit(effect.incoming)
+                else:
                     self._carry_out(effect)
-            finally:
-                self._draining = False
-        self._arm()
+        finally:
+            self._draining = False
+        due = self.hub.next_deadline()
+        if due is not None and due < self._rings_at:
+            self._arm(due)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Wake(conn):
-                sock = self._sockets.get(conn)
-                if sock is not None:
-                    sock.pump()
             case Close(conn, code, reason, last):
                 sock = self._sockets.get(conn)
                 if sock is not None:
                     if last is not None:
-                        sock.write(last)
+                        sock.write([last])
                     # Who did not sign in or does not read is not waited for.
                     sock.close(code, reason, linger=0.2 if code == CLOSE_TRY_LATER else LINGER)
-            case Submit(incoming) if self._stopped:
-                self.hub.refused(incoming, self._now())
-            case Submit(incoming):
-                queue = self._queues.get(incoming.chat)
-                if queue is not None:
-                    queue.append(incoming)
-                else:
-                    self._queues[incoming.chat] = deque([incoming])
-                    self._hand_overs[incoming.chat] = self._loop.create_task(
-                        self._hand_over(incoming.chat)
-                    )
             case Tell(card_id, card, option_id, text):
                 self._start(self._tell(card_id, card, option_id, text))
             case Expired(card):
@@ -408,47 +417,80 @@ class Door:
         task = asyncio.current_task()
         return self._stopped or task is None or task.cancelling() > 0
 
-    def _arm(self) -> None:
-        deadline = self.hub.next_deadline()
-        if deadline is None or self._stopped:
+    def _arm(self, deadline: float) -> None:
+        # Only ever to an earlier time: a timer that rings too early finds nothing to do and is
+        # armed anew, which is cheaper than to move it with every message.
+        if self._stopped:
             return
         if self._timer is not None:
-            # A timer that rings too early finds nothing to do and is armed anew: cheaper than to
-            # move it with every message.
-            if self._timer.when() <= deadline:
-                return
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._ring)
+        self._timer, self._rings_at = self._loop.call_at(deadline, self._ring), deadline
 
     def _ring(self) -> None:
-        self._timer = None
+        self._timer, self._rings_at = None, float("inf")
         self.hub.tick(self._loop.time())
         self._drain()
 
-    async def _hand_over(self, chat: str) -> None:
-        """Hand a device's messages over in their order, one at a time."""
+    def _submit(self, incoming: Incoming) -> None:
+        """Hand a message over, after the earlier ones of its device."""
+        chat = incoming.chat
+        queue = self._queues.get(chat)
+        if queue is not None:
+            queue.append(incoming)
+        elif self._stopped:
+            self.hub.refused(incoming, self._now())
+        elif self._agent_waits:
+            self._queues[chat] = deque([incoming])
+            self._hand_overs[chat] = self._loop.create_task(self._hand_over(chat))
+        else:
+            self._draining = False  # what the agent says at once leaves at once
+            try:
+                taking = self.agent.submit(incoming)
+            except Exception as error:
+                self._not_taken(incoming, error)
+            else:
+                if taking is None:
+                    self.hub.taken(incoming, self._loop.time())
+                else:
+                    self._queues[chat] = deque([incoming])
+                    self._hand_overs[chat] = self._loop.create_task(self._hand_over(chat, taking))
+            finally:
+                self._draining = True
+
+    async def _hand_over(self, chat: str, taking: Awaitable[None] | None = None) -> None:
+        """Hand a device's messages over in their order, one at a time.
+
+        `taking`: what the agent has begun with the first.
+        """
         queue = self._queues[chat]
         try:
             while queue:
-                incoming = queue.popleft()
+                incoming = queue[0]
                 try:
-                    await self.agent.submit(incoming)
+                    if taking is None:
+                        taking = self.agent.submit(incoming)
+                    if taking is not None:
+                        await taking
                 except (Exception, asyncio.CancelledError) as error:
                     if self._ending():
-                        queue.appendleft(incoming)
                         return
-                    log.error(
-                        "the agent did not take a message: device=%s error=%s",
-                        shown(chat),
-                        trace(error),
-                    )
-                    self.hub.refused(incoming, self._now())
+                    self._not_taken(incoming, error)
                 else:
-                    self.hub.taken(incoming, self._now())
+                    self.hub.taken(incoming, self._loop.time())
+                taking = None
+                queue.popleft()
                 self._drain()
         finally:
             if not self._stopped:
                 del self._queues[chat], self._hand_overs[chat]
+
+    def _not_taken(self, incoming: Incoming, error: BaseException) -> None:
+        log.error(
+            "the agent did not take a message: device=%s error=%s",
+            shown(incoming.chat),
+            trace(error),
+        )
+        self.hub.refused(incoming, self._now())
 
     async def _tell(self, card_id: str, card: Card, option_id: str, text: str | None) -> None:
         try:
@@ -573,12 +615,13 @@ class Socket(picows.WSListener):
 
     def on_ws_connected(self, transport: Any) -> None:
         self._transport = transport
-        stream = transport.underlying_transport
+        self._stream = stream = transport.underlying_transport
         peer = stream.get_extra_info("peername")
         remote = peer[0] if isinstance(peer, tuple) else ""
         _let_in(stream)
         self._gate = _Gate(stream, MAX_HELLO_BYTES, self._hello_too_big)
         self.conn = self._door._opened(self, remote, self._headers)
+        self._connection = self._door.hub.connections[self.conn]
         self._headers = {}
         self._door._drain()
 
@@ -619,6 +662,7 @@ class Socket(picows.WSListener):
     def on_ws_disconnected(self, transport: Any) -> None:
         if not self.gone.done():
             self.gone.set_result(None)
+        self._closing = True
         self._door._closed(self.conn)
         # The gate and the timer hold the reader, and so its buffer.
         self._gate = None
@@ -637,26 +681,36 @@ class Socket(picows.WSListener):
 
     def pump(self) -> None:
         """Write what waits, as much as the client takes."""
-        hub, conn, now = self._door.hub, self.conn, self._door._loop.time()
-        while not self._paused and not self._closing:
-            frame = hub.next_frame(conn, now)
-            if frame is None:
+        connection = self._connection
+        while connection.box.frames and not self._paused and not self._closing:
+            frames = self._door.hub.next_frames(self.conn, self._door._loop.time())
+            if not frames:
                 return
-            self.write(frame)
+            self.write(frames)
 
-    def write(self, frame: bytes) -> None:
-        """Write one frame."""
+    def write(self, frames: list[bytes]) -> None:
+        """Write frames as WebSocket text messages, small ones together in one piece.
+
+        Past picows, which would write each by itself: the system's call is the dearest part of a
+        short frame. A server's frame is a header and the text (RFC 6455 section 5.2).
+        """
         if self._closing:
             return
-        if len(frame) <= COPIED_FRAME:
-            self._transport.send(_TEXT, frame)
-        else:
-            # `send` hands the transport a view of its own header buffer beside a longer message,
-            # and from Python 3.12 on asyncio keeps that view until the socket takes it: the next
-            # frame would overwrite the header. This call copies what does not leave at once.
-            room = bytearray(HEADER_ROOM)
-            room += frame
-            self._transport.send_reuse_external_bytearray(_TEXT, room, HEADER_ROOM)
+        pieces: list[bytes] = []
+        for frame in frames:
+            size = len(frame)
+            if size < 126:
+                pieces.append(_SHORT_HEADERS[size])
+            elif size < 65_536:
+                pieces.append(b"\x81\x7e" + size.to_bytes(2, "big"))
+            else:  # not worth a copy
+                self._stream.write(b"".join(pieces) + b"\x81\x7f" + size.to_bytes(8, "big"))
+                self._stream.write(frame)
+                pieces.clear()
+                continue
+            pieces.append(frame)
+        if pieces:
+            self._stream.write(b"".join(pieces))
 
     def close(self, code: int, reason: str, *, linger: float) -> None:
         """Say goodbye and end the connection within `linger` seconds."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from hermes_mobile.agents import ScriptedAgent
+from hermes_mobile.card_desk import CardDesk
 from hermes_mobile.hermes_cards import (
     Approvals,
     Clarifications,
@@ -18,6 +20,8 @@ from hermes_mobile.hermes_cards import (
     Ended,
     asked,
 )
+from hermes_mobile.server import Door
+from hermes_mobile.settings import Settings
 
 S = "agent:main:mobile:dm:d"
 
@@ -82,10 +86,10 @@ def hermes(request: pytest.FixtureRequest) -> Any:
     return make()
 
 
-def wait(hermes: Any, command: str, **data: Any) -> Entry:
+def wait(hermes: Any, command: str, session: str = S, **data: Any) -> Entry:
     """Hermes puts a request into its queue."""
     entry = Entry(command, request_id=f"r-{command}-{time.monotonic_ns()}", **data)
-    hermes._gateway_queues.setdefault(S, []).append(entry)
+    hermes._gateway_queues.setdefault(session, []).append(entry)
     return entry
 
 
@@ -301,3 +305,35 @@ def test_a_name_without_its_text_is_left_out() -> None:
     """A Hermes without its language files puts a key behind the question."""
     assert asked("Which one?\ngateway.clarify.skip_hint") == "Which one?"
     assert asked("Which one?\n(type skip)") == "Which one?\n(type skip)"
+
+
+@pytest.mark.parametrize("seen_by_hermes", [True, False])
+async def test_a_stopped_turn_asks_nothing_more(hermes: Any, seen_by_hermes: bool) -> None:
+    """Its approval is denied and its card closed at once; another session's stays."""
+    module = SimpleNamespace(_entries={}, resolve_gateway_clarify=lambda id, said: True)
+    confirm = SimpleNamespace(get_pending=lambda session: None, resolve=None)
+    agent = ScriptedAgent()
+    door = Door(Settings.from_sources({"MOBILE_TOKEN": "t" * 32, "MOBILE_PORT": "0"}), agent)
+    agent.attach(door)
+    await door.start()
+    desk = CardDesk(
+        door, Approvals(hermes), Clarifications(module), Confirmations(confirm), lambda chat: None
+    )
+    other = "agent:main:mobile:dm:other"
+    try:
+        entries = {}
+        for session, chat in ((S, "d"), (other, "other")):
+            entries[session] = wait(hermes, "rm a", session=session)
+            flags = {"allow_permanent": True, "allow_session": True, "smart_denied": False}
+            assert desk.approval(chat, session, "rm a", "", **flags) is not None
+        if seen_by_hermes:
+            entry = hermes._gateway_queues[S].pop()
+            entry.result = "deny"
+            entry.event.set()
+        desk.stopped(S)
+        assert entries[S].result == "deny" and entries[S].event.is_set()
+        assert entries[other].result is None
+        assert [opened.chat for opened in door.hub.prompts.open.values()] == ["other"]
+    finally:
+        desk.close()
+        await door.stop()

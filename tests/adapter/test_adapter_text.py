@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,9 +26,11 @@ class FakeDoor:
         *,
         message_id: str | None = None,
         final: bool = True,
-        reply_to: str | None = None,
+        begun: Callable[[str], None] | None = None,
     ) -> str:
         message_id = message_id or f"m{len({c[0] for c in self.calls}) + 1}"
+        if begun is not None:
+            begun(message_id)
         self.calls.append((message_id, text, final))
         return message_id
 

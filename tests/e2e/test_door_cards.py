@@ -259,4 +259,4 @@ async def test_stop_closes_the_card(hermes: HermesProcess) -> None:
         await client.done(prompt)
         await client.idle(since=mark)
         await client.text("and now?")
-        await client.message("echo: and now?", since=mark)
+        await client.message("and now?", since=mark)

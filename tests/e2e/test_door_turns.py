@@ -114,7 +114,8 @@ async def test_stop_freezes_the_answer(hermes: HermesProcess) -> None:
         assert texts[0].startswith("word1 word2")
         assert_clean(client, mark)
         await client.text("still there?")
-        await client.message("echo: still there?", since=mark)
+        # Hermes may hand the stopped question over again, before this one.
+        await client.message("still there?", since=mark)
 
 
 async def test_a_second_message_interrupts_the_first(hermes: HermesProcess) -> None:
@@ -124,11 +125,12 @@ async def test_a_second_message_interrupts_the_first(hermes: HermesProcess) -> N
         await client.text("stream 200 100")
         await client.wait(lambda f: f["t"] == "message" and "word6" in f["text"], since=mark)
         await client.text("second message")
-        await client.message("echo: second message", since=mark)
+        # Hermes may hand the interrupted question over again, before this one.
+        await client.message("second message", since=mark)
         await client.idle(since=mark)
 
         assert_clean(client, mark)
-        answers = [t for t in client.texts(mark).values() if "echo: second message" in t]
+        answers = [t for t in client.texts(mark).values() if "second message" in t]
         assert len(answers) == 1
 
 

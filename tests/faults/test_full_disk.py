@@ -97,11 +97,11 @@ from hermes_mobile.unfinished import Unfinished
 
 folder = Path(sys.argv[1])
 kept = Unfinished(folder / "unfinished.json")
-kept.note({"tel": {"m-1": "short"}})
+kept.begun("tel", "m-1", "short")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 for number in range(20):
-    kept.note({"tel": {"m-1": "x" * (10_000 + number)}})
+    kept.grown({"tel": {"m-1": "x" * (10_000 + number)}})
 kept.finished("m-1")
 print(sorted(os.listdir(folder)))
 """
