@@ -502,7 +502,8 @@ class ProxyApp:
                 UNAUTHORIZED,
                 "This sign-in link was used or is not right; restart the server for a new one.",
             )
-        cookie = session_cookie(self.settings).header(self._login.user_id)
+        cookies = session_cookie(self.settings, exchange.request.scope["scheme"])
+        cookie = cookies.header(self._login.user_id)
         more = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
         await self._send(exchange, send, 303, b"", None, more)
 

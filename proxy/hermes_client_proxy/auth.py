@@ -106,7 +106,7 @@ class HostEndpoint:
         self._url = url
         self._keep = keep
         self._client = get_client
-        self._known: OrderedDict[bytes, tuple[float, User | None]] = OrderedDict()
+        self._known: OrderedDict[bytes, tuple[float, User]] = OrderedDict()
 
     async def __call__(self, request: Request) -> User | None:
         cookies = values(request.scope["headers"], b"cookie")
@@ -122,6 +122,8 @@ class HostEndpoint:
             user = await self._ask(cookie)
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return None  # not kept: the next request asks again
+        if user is None:
+            return None  # not kept either: signing in may leave the cookies as they are
         self._known[key] = (now, user)
         self._known.move_to_end(key)
         while len(self._known) > 4096:
@@ -291,10 +293,13 @@ def authenticator(
     return JsonWebToken(settings, get_client)
 
 
-def session_cookie(settings: Settings) -> SessionCookie:
-    """The session cookie of these settings; a host application signs its users in with it."""
+def session_cookie(settings: Settings, scheme: str = "http") -> SessionCookie:
+    """The session cookie of these settings; a host application signs its users in with it.
+
+    *scheme* is the one that the request came with; https there, or in front, makes it Secure.
+    """
     assert settings.session_secret is not None
-    secure = (settings.public_origin or "").startswith("https:")
+    secure = scheme == "https" or (settings.public_origin or "").startswith("https:")
     return SessionCookie(settings.session_secret, settings.session_max_age, secure=secure)
 
 

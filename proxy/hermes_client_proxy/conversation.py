@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 from .contract import Message, SessionSummary, Usage
@@ -75,14 +77,19 @@ def usage(rows: list[dict[str, Any]]) -> Usage:
 
     Hermes writes 0 where its provider told nothing: then the numbers are not known.
     """
-    taken = [count(row.get("input_tokens")) for row in rows]
-    given = [count(row.get("output_tokens")) for row in rows]
-    if None in taken or None in given:
+    inputs = _sum(row.get("input_tokens") for row in rows)
+    outputs = _sum(row.get("output_tokens") for row in rows)
+    if not inputs and not outputs:
         return Usage(None, None, None)
-    inputs, outputs = sum(n or 0 for n in taken), sum(n or 0 for n in given)
-    if inputs == 0 and outputs == 0:
-        return Usage(None, None, None)
-    return Usage(inputs, outputs, inputs + outputs)
+    total = None if inputs is None or outputs is None else inputs + outputs
+    return Usage(inputs, outputs, total)
+
+
+def _sum(values: Iterable[Any]) -> int | None:
+    """The sum of counts; None if one of them is not known, or there are none."""
+    counts = [count(value) for value in values]
+    known = [number for number in counts if number is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def text(value: Any) -> str:
@@ -119,7 +126,9 @@ def _text_or_none(value: Any) -> str | None:
 
 def clean_title(title: str) -> str:
     """A title as Hermes takes it: no line ends or controls, at most MAX_TITLE characters."""
-    words = " ".join("".join(c if c.isprintable() else " " for c in title).split())
+    # Characters without a width stand inside words (Persian, emoji): no space takes their place.
+    visible = (c for c in title if unicodedata.category(c) != "Cf")
+    words = " ".join("".join(c if c.isprintable() else " " for c in visible).split())
     return words if len(words) <= MAX_TITLE else words[: MAX_TITLE - 1].rstrip() + "…"
 
 

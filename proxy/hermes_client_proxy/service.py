@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import secrets
@@ -31,6 +32,7 @@ from .contract import (
 from .idempotency import Start, StartBook
 from .logs import log, where
 from .redact import Redactor
+from .runlog import Reader
 from .runs import Run, Runs, unknown_run
 from .settings import Settings
 from .upstream import (
@@ -49,6 +51,7 @@ Condition = Literal["ok", "unauthorized", "unavailable", "unconfigured"]
 
 MAX_LIMIT = 200
 _TITLE_PAUSES = (0.0, 0.5, 2.0)
+_CATCH_UP = 1.0
 
 
 class Service:
@@ -323,11 +326,27 @@ class Service:
             raise ProxyError(CONFLICT, "The run has ended; nothing was approved or denied.")
         counted = "failed"
         try:
+            await self._caught_up(run, wanted.approvalId)
             resolved = await self._answer(trace, run, wanted)
             counted = wanted.choice
             return resolved
         finally:
             self.counters.approvals[counted] += 1
+
+    async def _caught_up(self, run: Run, approval_id: str) -> None:
+        """Waits a moment if the run was only just found again: the page may know the request from
+        before a restart, and this server is about to read it."""
+        patience = run.began + _CATCH_UP - time.monotonic()
+        if run.user or patience <= 0:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                reader = Reader(run.log, 0, run.truncated)
+                try:
+                    while approval_id not in run.approvals.open and not run.log.ended:
+                        await reader.wait()
+                finally:
+                    reader.close()
 
     async def _answer(self, trace: Trace, run: Run, wanted: AnswerApproval) -> int:
         request = run.approvals.begin_answer(wanted.approvalId, wanted.choice)

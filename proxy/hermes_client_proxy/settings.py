@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from yarl import URL
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -149,34 +150,48 @@ class Row:
     meaning: str
 
 
-def _upstream_url(text: str) -> str:
-    parts = urlsplit(text)
+def _web_address(text: str) -> URL | None:
+    """*text* as a URL whose host is in ASCII, as browsers send it; None if it is no such URL."""
+    if re.search(r"[\s\x00-\x1f\x7f\\#?*,]", text):
+        return None
     try:
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        url = URL(text)
+        host = url.raw_host or ""
+        usable = url.scheme in ("http", "https") and url.port != 0
     except ValueError:
-        usable = False
-    if not usable or parts.query or parts.fragment:
+        return None
+    name = re.fullmatch(r"[a-z0-9._-]+", host) is not None
+    return url if usable and (name or _is_address(host)) else None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _upstream_url(text: str) -> str:
+    url = _web_address(text)
+    if url is None:
         raise SettingsError(
             "MNOTE_WEB_HERMES_UPSTREAM_URL must look like http://127.0.0.1:8642 "
             "(a path such as /p/work may follow)."
         )
-    if parts.username or parts.password:
+    if url.raw_user is not None or url.raw_password is not None:
         raise SettingsError(
             "MNOTE_WEB_HERMES_UPSTREAM_URL must not hold a name or password; "
             "put the key into MNOTE_WEB_HERMES_API_KEY."
         )
-    return text.rstrip("/")
+    return f"{url.scheme}://{url.host_port_subcomponent}{url.raw_path}".rstrip("/")
 
 
 def _origin(text: str) -> str:
-    parts = urlsplit(text.rstrip("/"))
-    try:
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or parts.path or parts.query or parts.fragment or parts.username:
+    url = _web_address(text)
+    if url is None or url.raw_path != "/" or url.raw_user is not None:
         raise SettingsError("MNOTE_WEB_PUBLIC_ORIGIN must look like https://notes.example.org")
-    return text.rstrip("/").lower()
+    return f"{url.scheme}://{url.host_port_subcomponent}"
 
 
 def _networks(text: str) -> tuple[Network, ...]:

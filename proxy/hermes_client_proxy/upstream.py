@@ -260,11 +260,15 @@ class Upstream:
     async def run_status(self, trace: Trace, run_id: str) -> dict[str, Any] | None:
         """The status of a run, None if Hermes does not know it. Raises ProxyError."""
         try:
-            return await self.get(trace, f"/v1/runs/{_part(run_id)}")
+            status = await self.get(trace, f"/v1/runs/{_part(run_id)}")
         except ProxyError as error:
             if error.code == NOT_FOUND:
                 return None
             raise
+        if not isinstance(status.get("status"), str):
+            # Whatever this is, it does not tell that the run is unknown, or that it goes on.
+            raise malformed()
+        return status
 
     async def stop_run(self, trace: Trace, run_id: str) -> Reply:
         """POST /v1/runs/{id}/stop. Raises NoAnswer."""
@@ -392,7 +396,7 @@ def refusal(reply: Reply) -> ProxyError:
         return ProxyError(
             UPSTREAM_RATE_LIMITED,
             "Hermes is busy; try again later.",
-            retry_after=reply.retry_after or 1,
+            retry_after=1 if reply.retry_after is None else reply.retry_after,
         )
     if reply.code is not None:
         if status == 404 and reply.code in ("run_not_found", "session_not_found"):

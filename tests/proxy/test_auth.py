@@ -58,6 +58,8 @@ def test_the_cookie_has_the_attributes_that_keep_it_here() -> None:
 
     assert "HttpOnly" in plain and "SameSite=Strict" in plain and "Secure" not in plain
     assert session_cookie(public).header("ann").endswith("; Secure")
+    straight = session_cookie(Settings(session_secret=SECRET), "https")
+    assert straight.header("ann").endswith("; Secure")
 
 
 async def test_another_signature_or_an_old_cookie_names_nobody() -> None:
@@ -96,14 +98,14 @@ async def test_a_header_is_believed_from_listed_peers_alone() -> None:
 
 async def test_the_hosts_endpoint_is_asked_with_the_cookies_and_may_limit_documents() -> None:
     calls: list[str | None] = []
-    answers: dict[str, Any] = {
-        "ann": web.json_response({"userId": "ann", "documents": ["doc_1"]}),
-    }
+    signed_in: set[str | None] = set()
 
     async def me(request: web.Request) -> web.StreamResponse:
         calls.append(request.headers.get("Cookie"))
         assert "Authorization" not in request.headers and "Origin" not in request.headers
         name = request.cookies.get("sid")
+        if name in signed_in:
+            return web.json_response({"userId": name})
         if name == "ann":
             return web.json_response({"userId": "ann", "documents": ["doc_1"]})
         if name == "all":
@@ -131,14 +133,16 @@ async def test_the_hosts_endpoint_is_asked_with_the_cookies_and_may_limit_docume
             assert await status("ann") == 200
             assert await status("ann", "doc_2") == 403
             assert calls == ["sid=ann"]
+            assert await status("late") == 401
             assert await status("all", "doc_2") == 200
             assert await status("none") == 403
             for name in ("html", "login", "broken", "other"):
                 assert await status(name) == 401
+            signed_in.add("late")  # at the host, under the cookie that it has
+            assert await status("late") == 200
             await host.close()
             assert await status("ann") == 200
             assert await status("new") == 401
-    assert answers
 
 
 KEY = ec.generate_private_key(ec.SECP256R1())

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from hermes_client_proxy.events import UNREACHABLE
 from tests.proxy.running import (
     IDS,
     PATIENCE,
@@ -606,6 +607,37 @@ async def test_after_a_restart_a_waiting_approval_can_be_denied_or_answered() ->
                 assert found["choices"] == [choice]
                 answer = approval(found["approvalId"], choice)
                 await browser.ask("POST", f"/runs/{run_id}/approval", json=answer)
+
+
+async def test_a_request_known_from_before_a_restart_can_be_answered_at_once() -> None:
+    async with SmallHermes(replayable=True) as hermes:
+        async with browsing(hermes.url) as browser:
+            run_id = (await browser.start())["runId"]
+            for number in range(300):
+                hermes.last.say("message.delta", delta=f"{number} ")
+            hermes.last.say("approval.request", command="rm x", request_id="req-1")
+            hermes.last.status["status"] = "waiting_for_approval"
+            await collect(browser, run_id, 301)
+        path = f"/runs/{run_id}/approval"
+        async with browsing(hermes.url) as browser:
+            await browser.ask("POST", path, 409, json=approval("req-2"))
+        async with browsing(hermes.url) as browser:  # nobody has asked for the run here yet
+            await browser.ask("POST", path, json=approval("req-1"))
+            await browser.ask("POST", path, 409, json=approval("req-1"))
+        assert [answer["request_id"] for answer in hermes.approvals] == ["req-1"]
+
+
+async def test_a_status_that_says_nothing_is_no_silence_and_no_unknown_run() -> None:
+    async def nothing(request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "no"}})
+
+    async with SmallHermes() as hermes, browsing(hermes.url, lost_after=0.3) as browser:
+        run_id = (await browser.start())["runId"]
+        hermes.answers["GET /v1/runs/*"] = nothing
+        await browser.ask("GET", f"/events/run_9?sessionId={SESSION}", 502)
+        hermes.last.cut()
+
+        assert data_of(await browser.read(run_id))[-1]["error"] == UNREACHABLE
 
 
 # -- limits

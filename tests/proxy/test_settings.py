@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_client_proxy import Settings, SettingsError
+from hermes_client_proxy.guard import check_origin
 from hermes_client_proxy.settings import TABLE
 
 URL = "MNOTE_WEB_HERMES_UPSTREAM_URL"
@@ -32,8 +33,12 @@ def test_the_documents_table_is_this_table() -> None:
     text = Path(__file__).parents[2].joinpath("docs/proxy-settings.md").read_text()
 
     for row in TABLE:
-        assert f"| `{row.variable}` |" in text
-        assert row.meaning in text
+        default = getattr(Settings(), row.field)
+        shown = ",".join(default) if isinstance(default, tuple) else default
+        if isinstance(shown, float):
+            shown = int(shown) if shown == int(shown) else shown
+        cell = "–" if shown in (None, "") else f"`{shown}`"
+        assert f"| `{row.variable}` | {cell} | {row.meaning} |" in text
 
 
 def test_values_are_read() -> None:
@@ -63,10 +68,19 @@ def test_values_are_read() -> None:
         (URL, "http://127.0.0.1?x=1"),
         (URL, "http://127.0.0.1:99999"),
         (URL, "http://"),
+        (URL, "http://127.0.0.1:8642#"),
+        (URL, "http://127.0.0.1:8642/a b"),
+        (URL, "http://127.0.0.1:8642\\x"),
         ("MNOTE_WEB_HERMES_API_KEY", "two words"),
         ("MNOTE_WEB_HERMES_API_KEY", "schlüssel"),
         ("MNOTE_WEB_PUBLIC_ORIGIN", "https://x/path"),
         ("MNOTE_WEB_PUBLIC_ORIGIN", "notes.example.org"),
+        ("MNOTE_WEB_PUBLIC_ORIGIN", "https://*.example.org"),
+        ("MNOTE_WEB_PUBLIC_ORIGIN", "https://a.example,https://b.example"),
+        ("MNOTE_WEB_PUBLIC_ORIGIN", "https://a.example https://b.example"),
+        ("MNOTE_WEB_PUBLIC_ORIGIN", "https://user@notes.example.org"),
+        ("MNOTE_WEB_PUBLIC_ORIGIN", "https://notes.example.org?"),
+        ("MNOTE_WEB_PUBLIC_ORIGIN", "https://notes.example.org:0"),
         ("MNOTE_WEB_AUTH", "none"),
         ("MNOTE_WEB_SESSION_SECRET", "short"),
         ("MNOTE_WEB_TRUSTED_PROXIES", "everyone"),
@@ -84,6 +98,30 @@ def test_values_are_read() -> None:
 def test_a_value_that_cannot_be_used_is_named(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
         Settings.from_env({name: value})
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("https://Notes.example.org:443/", "https://notes.example.org"),
+        ("https://notes.example.org:8443", "https://notes.example.org:8443"),
+        ("https://заметки.рф", "https://xn--80akegjk7b.xn--p1ai"),
+        ("http://[::1]:8750", "http://[::1]:8750"),
+    ],
+)
+def test_the_public_origin_is_kept_as_browsers_send_it(written: str, seen: str) -> None:
+    assert Settings(public_origin=written).public_origin == seen
+    host = seen.partition("://")[2].encode()
+    check_origin([(b"host", host), (b"origin", seen.encode())], "http", seen)
+
+
+def test_an_address_of_hermes_is_kept_as_it_is_asked() -> None:
+    for written, asked in (
+        ("http://127.0.0.1:8642/p/work/", "http://127.0.0.1:8642/p/work"),
+        ("HTTP://[::1]:8642", "http://[::1]:8642"),
+        ("http://bücher.example", "http://xn--bcher-kva.example"),
+    ):
+        assert Settings(upstream_url=written).upstream_url == asked
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", '[{"name": "x"}]', "[", '[{"nam": "x"}]'])
