@@ -22,6 +22,11 @@ MAX_INLINE_TEXT_BYTES = 100 * 1024
 
 MessageKind = Literal["text", "photo", "voice", "audio", "video", "document"]
 
+# File systems count a name in bytes, 255 at most, and Hermes puts some of its own in front of it.
+MAX_NAME_BYTES = 200
+# A longer "extension" is a part of the name behind a full stop.
+MAX_SUFFIX_CHARS = 16
+
 # What the extensions of the sniffing library mean where it knows no audio sibling of a container.
 _VOICE_EXTENSIONS = {"ogg": ".ogg", "opus": ".ogg", "wav": ".wav"}
 
@@ -126,7 +131,7 @@ def _image(
 def _unrecognised(
     kind: str, data: bytes, mime: str, filename: str, text: str, cache: Cache
 ) -> Attachment:
-    suffix = PurePath(filename).suffix.lower() or mimetypes.guess_extension(mime) or ""
+    suffix = _suffix(filename).lower() or mimetypes.guess_extension(mime) or ""
     if kind == "video":
         return Attachment("video", text, cache.video(data, ext=suffix or ".mp4"), mime)
     return Attachment("audio", text, cache.audio(data, ext=suffix or ".ogg"), mime)
@@ -148,15 +153,15 @@ def _document(
             mime = true_mime
             if not _same_type(name, true_mime, extension):
                 name = f"{name}{extension}"
-        return Attachment("document", text, cache.document(data, name), mime)
+        return Attachment("document", text, cache.document(data, stored_name(name)), mime)
     content = readable(data)
     if content is None:
         # Hermes says of text/* that the model can read the content below: not of this one.
         true = "application/octet-stream" if mime.startswith("text/") else mime
-        return Attachment("document", text, cache.document(data, name), true)
+        return Attachment("document", text, cache.document(data, stored_name(name)), true)
     if not PurePath(name).suffix:
         name += mimetypes.guess_extension(mime) or ".txt"
-    path = cache.document(data, name)
+    path = cache.document(data, stored_name(name))
     if len(data) > MAX_INLINE_TEXT_BYTES:
         note = (
             f"[{name} has {len(data)} bytes, too many to be included here: "
@@ -166,6 +171,20 @@ def _document(
     return Attachment(
         "document", _joined(f"[Content of {name}]:\n{content}", text), path, _text_mime(mime)
     )
+
+
+def stored_name(name: str) -> str:
+    """`name` short enough for a disk, its extension kept."""
+    suffix = _suffix(name)
+    stem = name[: len(name) - len(suffix)].encode()
+    if len(stem) + len(suffix.encode()) <= MAX_NAME_BYTES:
+        return name
+    return stem[: MAX_NAME_BYTES - len(suffix.encode())].decode(errors="ignore") + suffix
+
+
+def _suffix(name: str) -> str:
+    suffix = PurePath(name).suffix
+    return suffix if len(suffix) <= MAX_SUFFIX_CHARS else ""
 
 
 def readable(data: bytes) -> str | None:

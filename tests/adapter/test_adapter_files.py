@@ -144,6 +144,40 @@ def test_what_counts_as_text(data: bytes, text: str | None) -> None:
     assert readable(data) == text
 
 
+@pytest.mark.parametrize(
+    ("kind", "data", "mime", "filename"),
+    [
+        ("document", b"text", "text/plain", "й" * 196 + ".txt"),
+        ("document", PDF, "", "имя " * 49 + ".pdf"),
+        ("document", b"\x00\x01", "", "👨‍👩‍👧" * 39),
+        ("image", b"\x00", "image/png", "é" * 200),
+        ("video", b"\x00", "video/mp4", "a." + "я" * 198),
+        ("audio", b"\x00", "audio/ogg", "." + "ö" * 199),
+    ],
+)
+def test_a_long_name_fits_a_disk(
+    tmp_path: Path, kind: str, data: bytes, mime: str, filename: str
+) -> None:
+    """A name of 200 characters may have 800 bytes, a file system takes 255 of them."""
+
+    def store(data: bytes, name: str) -> str:
+        path = tmp_path / f"doc_0123456789ab_{name}"
+        path.write_bytes(data)
+        return str(path)
+
+    def store_as(data: bytes, ext: str) -> str:
+        return store(data, f"x{ext}")
+
+    attachment = receive(
+        kind, data, mime, filename, "", "", Cache(store_as, store_as, store_as, store)
+    )
+
+    stored = Path(attachment.path)
+    assert stored.read_bytes() == data
+    if filename[-4:] in (".txt", ".pdf"):
+        assert stored.suffix == filename[-4:]
+
+
 def test_an_image_hermes_cannot_look_at_is_a_document() -> None:
     """It still reaches the agent, and a failing disk is told without a path."""
     attachment = receive("image", PNG, "", "a.png", "", "look", cache(image_ok=False))
