@@ -68,7 +68,13 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    ConnectionClosedError,
+    InvalidStatus,
+    WebSocketException,
+)
+from websockets.protocol import State
 
 __version__ = "0.1.0"
 
@@ -632,6 +638,24 @@ class _Socket(ClientConnection):
     def data_received(self, data: bytes) -> None:
         self.bytes_in += len(data)
         super().data_received(data)
+
+    async def send_text(self, text: str) -> None:
+        """Send one frame. Raises ConnectionClosed, also for what the event loop makes of writing to
+        a socket that has just gone."""
+        try:
+            await self.send(text)
+        except ConnectionClosed:
+            raise
+        except Exception as error:
+            if self.state is State.OPEN:
+                raise
+            raise ConnectionClosedError(None, None) from error
+
+    def abort(self) -> None:
+        """Cut the connection now, if it is not gone yet."""
+        # A transport that has told of its end has forgotten its loop (asyncio of Python 3.11).
+        with contextlib.suppress(AttributeError):
+            self.transport.abort()
 
 
 class _Connect(connect):
@@ -1381,7 +1405,7 @@ class HermesClient:
         self._check_open()
         if self._socket is not None:
             with contextlib.suppress(ConnectionClosed):
-                await self._socket.send(_encode(frame))
+                await self._socket.send_text(_encode(frame))
 
     def _check_open(self) -> None:
         if self._stop is not None:
@@ -1571,7 +1595,7 @@ class HermesClient:
         tasks: list[asyncio.Task[str | None]] = []
         reason: str | None = None
         try:
-            await socket.send(_encode(self._hello()))
+            await socket.send_text(_encode(self._hello()))
             async with asyncio.timeout(_READY_TIMEOUT):
                 while self._socket is None and self._fatal is None:
                     await self._take(await socket.recv(), socket)
@@ -1654,10 +1678,10 @@ class HermesClient:
         once."""
         try:
             if socket.transport.get_write_buffer_size():
-                socket.transport.abort()
+                socket.abort()
             await socket.close()
         except BaseException:
-            socket.transport.abort()
+            socket.abort()
             raise
 
     async def _read(self, socket: _Socket) -> str | None:
@@ -1696,7 +1720,7 @@ class HermesClient:
                     self._writing = item
                 if item.done.done():
                     break
-                await socket.send(frame)
+                await socket.send_text(frame)
                 sent = end
                 self._writes += 1
                 if item.progress is not None:
@@ -1732,7 +1756,7 @@ class HermesClient:
         while silent < 2:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
-                    await socket.send(
+                    await socket.send_text(
                         _encode({"t": "ping", "ts": time.monotonic_ns() // 1_000_000})
                     )
             before = (socket.bytes_in, self._writes)
@@ -1742,7 +1766,7 @@ class HermesClient:
             # behind them.
             moved = socket.transport.get_write_buffer_size() < waiting
             silent = 0 if moved or (socket.bytes_in, self._writes) != before else silent + 1
-        socket.transport.abort()
+        socket.abort()
         return f"no sign of life for {2 * self._interval:g} s"
 
     # ── frames in ─────────────────────────────────────────────────────────────────────────────────

@@ -113,13 +113,15 @@ class SmallServer:
 
 
 @contextlib.asynccontextmanager
-async def running(server: SmallServer) -> AsyncIterator[SmallServer]:
+async def running(
+    server: SmallServer, *, max_size: int = 17 * 1024 * 1024
+) -> AsyncIterator[SmallServer]:
     async with serve(
         server._serve,
         "127.0.0.1",
         0,
         compression=None,
-        max_size=17 * 1024 * 1024,
+        max_size=max_size,
         ping_interval=None,
         close_timeout=1,
     ) as listening:
@@ -130,9 +132,12 @@ async def running(server: SmallServer) -> AsyncIterator[SmallServer]:
 
 @contextlib.asynccontextmanager
 async def serving(
-    handler: Handler, *, extensions: tuple[str, ...] = ("accepted",)
+    handler: Handler,
+    *,
+    extensions: tuple[str, ...] = ("accepted",),
+    max_size: int = 17 * 1024 * 1024,
 ) -> AsyncIterator[SmallServer]:
-    async with running(SmallServer(handler, extensions=extensions)) as server:
+    async with running(SmallServer(handler, extensions=extensions), max_size=max_size) as server:
         yield server
 
 

@@ -9,7 +9,9 @@ import inspect
 import io
 import json
 import logging
+import socket
 import stat
+import struct
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -512,6 +514,43 @@ async def test_a_message_that_ends_the_connection_is_not_sent_for_ever(
             await within(client.send_text("poison"))
         await within(client.send_text("fine"))
     assert [f["text"] for f in server.of("text")] == ["poison", "fine"]
+
+
+async def test_a_server_that_cuts_inside_a_large_frame_refuses_that_file(tmp_path: Path) -> None:
+    """Its library sends 1009 while the client still writes; the file fails by the protocol's
+    word, and what was handed over behind it goes out."""
+    async with (
+        serving(lambda c: c.accept_all(), max_size=1024 * 1024) as server,
+        client_of(server, tmp_path) as client,
+    ):
+        file = asyncio.create_task(client.send_file(b"z" * 8 * MIB, filename="z.bin"))
+        await asyncio.sleep(0)
+        behind = asyncio.create_task(client.send_text("behind it"))
+        with pytest.raises(RejectedError, match="too_big"):
+            await within(file)
+        await within(behind)
+    assert [f["text"] for f in server.of("text")] == ["behind it"]
+
+
+async def test_a_reset_inside_a_large_frame_is_a_lost_connection(tmp_path: Path) -> None:
+    """The network goes while the client writes: the file is sent again, whatever the event loop
+    calls that."""
+
+    async def reset_once(connection: Connection) -> None:
+        if connection.number > 1:
+            return await connection.accept_all()
+        await connection.hear("text")
+        transport = connection.socket.transport
+        linger = struct.pack("ii", 1, 0)  # closing sends a reset
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        transport.abort()
+
+    async with serving(reset_once) as server, client_of(server, tmp_path) as client:
+        text = asyncio.create_task(client.send_text("now"))
+        await asyncio.sleep(0)
+        await within(client.send_file(b"z" * 8 * MIB, filename="z.bin"))
+        await within(text)
+    assert server.count == 2
 
 
 async def test_texts_the_server_cannot_take_are_refused_before_sending(tmp_path: Path) -> None:
