@@ -19,6 +19,7 @@ import { PageSelection } from "./selection.ts";
 import {
   isAsking,
   isOver,
+  isRefused,
   type ApprovalPart,
   type Part,
   type Problem,
@@ -258,7 +259,7 @@ export class HermesPanel extends LitElement {
         >
           <span class="titles">
             <span class="heading">${this.heading || words.panel}</span>
-            <span class="current">${title}</span>
+            <span class="current" dir="auto">${title}</span>
           </span>
           ${icons.chevron}
         </button>
@@ -279,7 +280,9 @@ export class HermesPanel extends LitElement {
                           }}
                         >
                           <span class="titles">
-                            <span>${session.title || session.preview || words.untitled}</span>
+                            <span dir="auto"
+                              >${session.title || session.preview || words.untitled}</span
+                            >
                             <span class="detail">
                               ${this.#when(session.updatedAt)}
                               ${
@@ -327,11 +330,11 @@ export class HermesPanel extends LitElement {
         turn.asked === ""
           ? nothing
           : html`<article class="asked" aria-label=${words.you}>
-              <p class="words">${turn.asked}</p>
+              <p class="words" dir="auto">${turn.asked}</p>
               ${
                 turn.selection === undefined
                   ? nothing
-                  : html`<p class="taken" title=${turn.selection}>
+                  : html`<p class="taken" dir="auto" title=${turn.selection}>
                       ${words.withSelection(shortened(turn.selection, 90))}
                     </p>`
               }
@@ -356,7 +359,7 @@ export class HermesPanel extends LitElement {
           .words=${this.#words}
         ></hermes-panel-text>`;
       case "tool":
-        return this.#tool(part, isAsking(part, turn));
+        return this.#tool(part, turn);
       case "approval":
         return this.#approval(part);
       case "note":
@@ -364,13 +367,15 @@ export class HermesPanel extends LitElement {
     }
   }
 
-  #tool(part: ToolPart, asking: boolean): TemplateResult {
+  #tool(part: ToolPart, turn: Turn): TemplateResult {
     const words = this.#words;
-    const label = {
-      running: asking ? words.toolAsking(part.tool) : words.toolRunning(part.tool),
-      done: words.toolDone(part.tool),
-      failed: words.toolFailed(part.tool),
+    const tell = {
+      running: isAsking(part, turn) ? words.toolAsking : words.toolRunning,
+      done: words.toolDone,
+      failed: isRefused(part, turn) ? words.toolRefused : words.toolFailed,
+      stopped: words.toolStopped,
     }[part.state];
+    const label = tell(part.tool);
     const duration =
       part.duration === null || part.duration < SHORTEST_SHOWN
         ? ""
@@ -379,7 +384,8 @@ export class HermesPanel extends LitElement {
               part.duration,
             ),
           );
-    return html`<div class="tool ${part.state}">
+    const shown = part.state === "failed" && isRefused(part, turn) ? "refused" : part.state;
+    return html`<div class="tool ${shown}">
       <span class="sign" aria-hidden="true"
         >${
           part.state === "running"
@@ -488,7 +494,14 @@ export class HermesPanel extends LitElement {
         ${
           turn === undefined || turn !== this.#model?.turns.at(-1)
             ? nothing
-            : html`<button type="button" class="small" @click=${() => void this.ask(turn.asked)}>
+            : html`<button
+                type="button"
+                class="small"
+                @click=${async () => {
+                  if (this.#model !== undefined && !(await this.#model.resume()))
+                    await this.ask(turn.asked);
+                }}
+              >
                 ${words.again}
               </button>`
         }
@@ -504,7 +517,7 @@ export class HermesPanel extends LitElement {
         own === ""
           ? nothing
           : html`<p class="selection">
-              <span><b>${words.selection}:</b> ${shortened(own, 160)}</span>
+              <span><b>${words.selection}:</b> <bdi>${shortened(own, 160)}</bdi></span>
               <button
                 type="button"
                 class="icon plain tiny"
@@ -521,6 +534,7 @@ export class HermesPanel extends LitElement {
       }
       <textarea
         rows="1"
+        dir="auto"
         aria-label=${words.messageLabel}
         placeholder=${words.message}
         .value=${this.draft}

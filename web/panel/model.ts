@@ -5,6 +5,7 @@ import {
   RUN_END_EVENTS,
   type ApprovalChoice,
   type Model,
+  type RunEvent,
   type SessionSummary,
 } from "@hermes-mobile/client";
 import { RunMark, type RunningRun } from "./resume.ts";
@@ -12,6 +13,7 @@ import {
   applied,
   approvalChanged,
   isOver,
+  tellsAgain,
   turnsOf,
   type Problem,
   type Turn,
@@ -42,6 +44,10 @@ export class PanelModel {
   #watching: AbortController | undefined;
   #run: { readonly runId: string; readonly sessionId: string } | undefined;
   #unwatch: (() => void) | undefined;
+  /** Another one whenever the person turns to another conversation: what was asked before is late. */
+  #view: object = {};
+  /** The run is being told anew: its next words do not continue those that are shown. */
+  #anew = false;
 
   sessions: readonly SessionSummary[] = [];
   models: readonly Model[] = [];
@@ -82,6 +88,7 @@ export class PanelModel {
         void this.#adopt(run);
       }
     });
+    const view = this.#view;
     this.loading = true;
     this.problem = undefined;
     this.#parts.changed();
@@ -92,15 +99,15 @@ export class PanelModel {
         this.#loadModels(),
       ]);
       this.sessions = list.sessions;
+      if (this.#view !== view || this.busy) return;
       const running = this.#mark.read();
+      const session = this.sessionId ?? list.sessions[0]?.sessionId;
       if (running !== undefined) await this.#adopt(running);
-      else if (this.sessionId === undefined && list.sessions[0] !== undefined) {
-        await this.#load(list.sessions[0].sessionId);
-      }
+      else if (session !== undefined && this.turns.length === 0) await this.#load(session);
     } catch (error) {
       this.#trouble(error);
     } finally {
-      this.loading = false;
+      if (this.#view === view) this.loading = false;
       this.#parts.changed();
     }
   }
@@ -124,6 +131,7 @@ export class PanelModel {
 
   async openSession(sessionId: string): Promise<void> {
     this.#leaveRun();
+    const view = this.#view;
     this.problem = undefined;
     this.loading = true;
     this.turns = [];
@@ -134,11 +142,26 @@ export class PanelModel {
       if (running?.sessionId === sessionId) await this.#adopt(running);
       else await this.#load(sessionId);
     } catch (error) {
-      this.#trouble(error);
+      if (this.#view === view) this.#trouble(error);
     } finally {
-      this.loading = false;
+      if (this.#view === view) this.loading = false;
       this.#parts.changed();
     }
+  }
+
+  /**
+   * Looks again for the run whose events could not be had any more; it may well go on.
+   * @returns whether there is one
+   */
+  async resume(): Promise<boolean> {
+    const run = this.#mark.read();
+    if (run === undefined || run.sessionId !== this.sessionId || this.busy) return false;
+    try {
+      await this.#adopt(run);
+    } catch (error) {
+      this.#trouble(error);
+    }
+    return true;
   }
 
   async refreshSessions(): Promise<void> {
@@ -158,7 +181,7 @@ export class PanelModel {
   async send(asked: string, context: Context): Promise<void> {
     if (this.busy) return;
     const selection = context.selectedText ?? "";
-    let turn: Turn = {
+    const turn: Turn = {
       key: `asked:${Date.now()}`,
       asked,
       ...(selection === "" ? {} : { selection }),
@@ -169,12 +192,15 @@ export class PanelModel {
     this.turns = [...this.turns, turn];
     this.#parts.changed();
     const signal = this.#gone.signal;
+    const view = this.#view;
+    const here = (): boolean => this.#view === view && !signal.aborted;
     try {
-      if (this.sessionId === undefined) {
+      let { sessionId } = this;
+      if (sessionId === undefined) {
         const made = await this.#client.createSession({ title: titleOf(asked), signal });
-        this.sessionId = made.sessionId;
+        sessionId = made.sessionId;
+        if (here()) this.sessionId = sessionId;
       }
-      const sessionId = this.sessionId;
       const { runId, traceId } = await this.#client.startRun(
         {
           sessionId,
@@ -187,21 +213,26 @@ export class PanelModel {
       const run = { runId, sessionId, asked, traceId, ...(selection === "" ? {} : { selection }) };
       this.#mark.write(run);
       this.#parts.told("hermes-run-started", { runId, sessionId });
-      turn = { ...turn, state: "running" };
-      this.#replaceLast(turn);
+      // Who turned to another conversation meanwhile finds this run in its own.
+      if (!here()) return;
+      if (this.stopping) void this.#stop(run);
+      else this.#replaceLast({ ...turn, state: "running" });
       await this.#watch(run);
     } catch (error) {
-      if (signal.aborted) return;
-      this.#endLast({ state: "failed", problem: problemOf(error) });
+      if (here()) this.#endLast({ state: "failed", problem: problemOf(error) });
     }
   }
 
   /** Asks Hermes to stop; the run's own end tells when it has. */
   async abort(): Promise<void> {
-    const run = this.#run;
-    if (run === undefined) return;
     const turn = this.turns.at(-1);
-    if (turn !== undefined) this.#replaceLast({ ...turn, state: "stopping" });
+    if (turn === undefined || isOver(turn)) return;
+    this.#replaceLast({ ...turn, state: "stopping" });
+    // A run that is only being started is stopped as soon as it is one.
+    if (this.#run !== undefined) await this.#stop(this.#run);
+  }
+
+  async #stop(run: { readonly runId: string; readonly sessionId: string }): Promise<void> {
     try {
       await this.#client.abortRun(run.runId, run.sessionId, { signal: this.#gone.signal });
     } catch (error) {
@@ -243,26 +274,28 @@ export class PanelModel {
   }
 
   async #load(sessionId: string): Promise<void> {
+    const view = this.#view;
     const detail = await this.#client.getSession(sessionId, { signal: this.#gone.signal });
-    if (this.sessionId !== undefined && this.sessionId !== sessionId) return;
+    if (this.#view !== view) return;
     this.sessionId = sessionId;
     this.turns = turnsOf(detail.messages);
   }
 
   /** Shows a run that this page did not start, or started before it was reloaded. */
   async #adopt(run: RunningRun): Promise<void> {
+    const view = this.#view;
     this.sessionId = run.sessionId;
     let earlier: readonly Turn[] = [];
     try {
       const detail = await this.#client.getSession(run.sessionId, { signal: this.#gone.signal });
       earlier = turnsOf(detail.messages);
     } catch (error) {
-      const known = error instanceof PanelError && error.code !== "hermes_client_not_found";
-      if (known || this.#gone.signal.aborted) {
-        this.#mark.clear(run.runId);
+      if (!(error instanceof PanelError) || error.code !== "hermes_client_not_found") {
+        if (isFinal(error)) this.#mark.clear(run.runId);
         throw error;
       }
     }
+    if (this.#view !== view || this.busy) return;
     // Hermes may have written this turn's beginning already: the run's events tell all of it.
     const begun = earlier.findLastIndex((turn) => turn.asked === run.asked);
     if (begun !== -1 && begun === earlier.length - 1) earlier = earlier.slice(0, begun);
@@ -289,7 +322,9 @@ export class PanelModel {
   async #watch(run: RunningRun): Promise<void> {
     const { runId, sessionId } = run;
     const watching = new AbortController();
+    this.#watching?.abort();
     this.#watching = watching;
+    this.#anew = false;
     this.#run = run;
     try {
       for await (const update of this.#client.watchRun(runId, {
@@ -312,7 +347,7 @@ export class PanelModel {
       void this.refreshSessions();
     } catch (error) {
       if (watching.signal.aborted) return;
-      this.#mark.clear(runId);
+      if (isFinal(error)) this.#mark.clear(runId);
       throw error;
     } finally {
       if (this.#watching === watching) {
@@ -341,14 +376,27 @@ export class PanelModel {
         // Its events are past; what became of it stands in the session.
         this.#mark.clear(run.runId);
         return;
+      case "replayed":
+        this.#anew = true;
+        return;
       case "event":
         if (turn === undefined) return;
-        this.#replaceLast(traced(applied(turn, update.event), run.traceId));
+        this.#replaceLast(
+          traced(applied(this.#begun(turn, update.event), update.event), run.traceId),
+        );
         if (RUN_END_EVENTS.has(update.event.event)) this.#mark.clear(run.runId);
     }
   }
 
+  /** The turn without what an answer that is told anew tells again. What only comes last stays shown. */
+  #begun(turn: Turn, event: RunEvent): Turn {
+    if (!this.#anew || !tellsAgain(turn, event)) return turn;
+    this.#anew = false;
+    return { ...turn, parts: turn.parts.filter(({ kind }) => kind === "note") };
+  }
+
   #leaveRun(): void {
+    this.#view = {};
     this.#watching?.abort();
     this.#watching = undefined;
     this.#run = undefined;
@@ -385,6 +433,12 @@ function traced(turn: Turn, traceId: string | undefined): Turn {
   const { problem } = turn;
   if (problem === undefined || problem.traceId !== undefined || traceId === undefined) return turn;
   return { ...turn, problem: { ...problem, traceId } };
+}
+
+/** Whether an error says that this run is not to be had here at all; any other may pass. */
+function isFinal(error: unknown): boolean {
+  const final = ["hermes_client_forbidden", "hermes_client_bad_request"];
+  return error instanceof PanelError && final.includes(error.code);
 }
 
 function problemOf(error: unknown): Problem {

@@ -14,7 +14,7 @@ export interface ToolPart {
   readonly kind: "tool";
   readonly tool: string;
   readonly preview: string;
-  readonly state: "running" | "done" | "failed";
+  readonly state: "running" | "done" | "failed" | "stopped";
   /** Seconds; null where it is unknown. */
   readonly duration: number | null;
 }
@@ -50,6 +50,12 @@ export interface Turn {
   readonly problem?: Problem;
 }
 
+/** What becomes of a tool whose end was not told. */
+const TOOL_STATE_AT_END: Readonly<Record<string, ToolPart["state"]>> = {
+  "run.completed": "done",
+  "run.cancelled": "stopped",
+  "run.interrupted": "stopped",
+};
 const CHOICES = ["once", "session", "always", "deny"];
 
 export function isOver(turn: Turn): boolean {
@@ -73,7 +79,8 @@ export function applied(turn: Turn, event: RunEvent): Turn {
   }
   if (isRunEvent(event, "tool.completed")) {
     const failed = event.error !== undefined && event.error !== null && event.error !== false;
-    return { ...turn, parts: toolEnded(turn.parts, event.tool, failed, event.duration ?? null) };
+    const state = !failed ? "done" : turn.state === "stopping" ? "stopped" : "failed";
+    return { ...turn, parts: toolEnded(turn.parts, event.tool, state, event.duration ?? null) };
   }
   if (isRunEvent(event, "approval.request")) {
     // A replay shows a request again; what was answered meanwhile follows in the replay as well.
@@ -134,7 +141,7 @@ export function approvalChanged(
 function ended(turn: Turn, event: RunEvent): Turn {
   let parts = turn.parts.map((part): Part => {
     if (part.kind === "tool" && part.state === "running") {
-      return { ...part, state: event.event === "run.completed" ? "done" : "failed" };
+      return { ...part, state: TOOL_STATE_AT_END[event.event] ?? "failed" };
     }
     if (part.kind === "approval" && (part.state === "open" || part.state === "sending")) {
       return { ...part, state: "closed" };
@@ -173,24 +180,49 @@ function withOutput(parts: readonly Part[], output: string): Part[] {
   const whole = texts.map((part) => part.text).join("\n\n");
   if (said === "" || whole.trimEnd().endsWith(said)) return [...parts];
   const last = parts.at(-1);
+  const begun = parts.findLastIndex((part) => part.kind === "text");
+  const beginning = parts[begun];
+  if (beginning?.kind === "text" && said.startsWith(beginning.text.trim())) {
+    return parts.map((part, index) => (index === begun ? { kind: "text", text: output } : part));
+  }
   const kept = last?.kind === "text" ? parts.slice(0, -1) : parts;
   return [...kept, { kind: "text", text: output }];
 }
 
 /** Whether a tool has begun but stands still until an open card about its command is answered. */
 export function isAsking(tool: ToolPart, turn: Turn): boolean {
+  return tool.state === "running" && cardsOf(tool, turn).some(({ state }) => state === "open");
+}
+
+/** Whether a tool did not run because its command was denied, or nobody allowed it in time. */
+export function isRefused(tool: ToolPart, turn: Turn): boolean {
+  const card = cardsOf(tool, turn).at(-1);
+  if (tool.state !== "failed" || card === undefined) return false;
+  return card.state === "expired" || (card.state !== "open" && card.choice === "deny");
+}
+
+/** The cards about a tool's command; its preview may be cut. */
+function cardsOf(tool: ToolPart, turn: Turn): ApprovalPart[] {
   const begin = tool.preview.replace(/(?:…|\.{3})$/, "");
-  if (tool.state !== "running" || begin === "") return false;
-  return turn.parts.some(
-    (part) => part.kind === "approval" && part.state === "open" && part.command.startsWith(begin),
+  if (begin === "") return [];
+  return turn.parts.filter(
+    (part): part is ApprovalPart => part.kind === "approval" && part.command.startsWith(begin),
   );
+}
+
+/** Whether an event of a run that is told anew tells again what the turn shows already. */
+export function tellsAgain(turn: Turn, event: RunEvent): boolean {
+  if (isRunEvent(event, "message.delta") || isRunEvent(event, "tool.started")) return true;
+  // A request that is not known here is one whose details were lost: nothing before it comes again.
+  if (!isRunEvent(event, "approval.request")) return false;
+  return turn.parts.some((part) => part.kind === "approval" && part.id === event.approvalId);
 }
 
 /** Events name tools without an id: the one that has run longest has ended. */
 function toolEnded(
   parts: readonly Part[],
   tool: string,
-  failed: boolean,
+  state: ToolPart["state"],
   duration: number | null,
 ): readonly Part[] {
   const index = parts.findIndex(
@@ -199,7 +231,7 @@ function toolEnded(
   const part = parts[index];
   if (part?.kind !== "tool") return parts;
   const changed = [...parts];
-  changed[index] = { ...part, state: failed ? "failed" : "done", duration };
+  changed[index] = { ...part, state, duration };
   return changed;
 }
 

@@ -26,6 +26,8 @@ export interface HermesPanelClientOptions {
   readonly baseUrl?: string;
   /** Default: the global `fetch`. */
   readonly fetch?: typeof fetch;
+  /** Time for one call and its answer, in milliseconds; then it rejects with `network`. Default 60 000. */
+  readonly timeout?: number;
   /** Silence after which an event stream counts as lost, in milliseconds. Default 45 000: three heartbeats. */
   readonly silence?: number;
   /** Time without a stream after which `watchRun` gives up, in milliseconds. Default: never. */
@@ -95,6 +97,7 @@ export class HermesPanelClient {
   readonly #clock: Clock;
   readonly #random: () => number;
   readonly #createTraceId: () => string;
+  readonly #timeout: number;
   readonly #stream: {
     readonly silence: number;
     readonly giveUpAfter: number | undefined;
@@ -112,6 +115,7 @@ export class HermesPanelClient {
     this.#clock = options.clock ?? systemClock;
     this.#random = options.random ?? Math.random;
     this.#createTraceId = options.createTraceId ?? (() => `trace_${randomId()}`);
+    this.#timeout = options.timeout ?? 60_000;
     this.#stream = {
       silence: options.silence ?? 45_000,
       giveUpAfter: options.giveUpAfter,
@@ -153,7 +157,10 @@ export class HermesPanelClient {
       try {
         return await this.#post<RunStarted>("/runs", body, fixed, { "Idempotency-Key": key });
       } catch (error) {
-        const lost = error instanceof PanelError && error.code === "network";
+        // A server in between that failed says nothing about the start either.
+        const lost =
+          error instanceof PanelError &&
+          (error.code === "network" || (error.code === "bad_answer" && error.status >= 500));
         if (!lost || repeats >= START_REPEATS) throw error;
         const { backoffBase: base, backoffCap: cap } = this.#stream;
         await sleep(this.#clock, fullJitter(repeats, { base, cap }, this.#random), options.signal);
@@ -254,6 +261,18 @@ export class HermesPanelClient {
     traceId: string,
     options: CallOptions,
   ): Promise<Answer> {
+    const { signal } = options;
+    signal?.throwIfAborted();
+    const call = new AbortController();
+    const leave = (): void => {
+      call.abort(signal?.reason);
+    };
+    signal?.addEventListener("abort", leave, { once: true });
+    let slow = false;
+    const timer = this.#clock.setTimeout(() => {
+      slow = true;
+      call.abort();
+    }, this.#timeout);
     let response: Response;
     let body: unknown;
     try {
@@ -262,15 +281,21 @@ export class HermesPanelClient {
         headers: { Accept: "application/json", ...init.headers },
         cache: "no-store",
         credentials: "same-origin",
-        ...(options.signal === undefined ? {} : { signal: options.signal }),
+        signal: call.signal,
       });
-      if (response.ok) body = await readJson(response);
+      if (!response.ok) throw await errorOfResponse(response);
+      body = await readJson(response);
     } catch (error) {
-      options.signal?.throwIfAborted();
-      const message = "The server could not be reached, or its answer was cut off.";
+      signal?.throwIfAborted();
+      if (error instanceof PanelError) throw error;
+      const message = slow
+        ? "The server did not answer in time."
+        : "The server could not be reached, or its answer was cut off.";
       throw new PanelError({ code: "network", message, status: 0, traceId, cause: error });
+    } finally {
+      this.#clock.clearTimeout(timer);
+      signal?.removeEventListener("abort", leave);
     }
-    if (!response.ok) throw await errorOfResponse(response);
     if (typeof body !== "object" || body === null || (body as { ok?: unknown }).ok !== true) {
       const message = "The server answered in a form that is not the Hermes proxy's.";
       throw new PanelError({ code: "bad_answer", message, status: response.status, traceId });

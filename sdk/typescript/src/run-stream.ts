@@ -19,6 +19,12 @@ export type RunUpdate =
   /** The stream broke; the run goes on. The next attempt starts in `retryIn` milliseconds. */
   | { readonly kind: "lost"; readonly error: PanelError | undefined; readonly retryIn: number }
   /**
+   * The server does not know the last event that was seen, as after a restart of it, and tells the run
+   * anew: the events that follow begin before that event. Text shown so far is not to be continued
+   * with theirs.
+   */
+  | { readonly kind: "replayed" }
+  /**
    * Comes last where no last event can be had. `already_seen`: the run is over and all of it was
    * seen before. `unknown_run`: the proxy knows no such run any more; `session` is what Hermes keeps
    * of the conversation, if it could be read.
@@ -92,11 +98,16 @@ export async function* runStream(
         yield { kind: "connected" };
         failures = 0;
         const decoder = new SseDecoder(position);
+        let resumed = position;
         for await (const events of chunksOf(response.body, decoder, watchdog)) {
           for (const sse of events) {
             position = sse.lastEventId;
             const event = runEventOf(sse);
             if (event === undefined) continue;
+            if (event.event !== "proxy.closing") {
+              if (isNotAfter(sse.lastEventId, resumed)) yield { kind: "replayed" };
+              resumed = "";
+            }
             yield { kind: "event", event, id: sse.lastEventId };
             if (RUN_END_EVENTS.has(event.event)) return;
           }
@@ -211,6 +222,12 @@ function runEventOf(sse: SseEvent): RunEvent | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Whether an event id is not one that follows `seen`. Ids without a number tell nothing. */
+function isNotAfter(id: string, seen: string): boolean {
+  const [number, last] = [id, seen].map((one) => /^\d+/.exec(one)?.[0]);
+  return number !== undefined && last !== undefined && Number(number) <= Number(last);
 }
 
 function asPanelError(thrown: unknown): PanelError {

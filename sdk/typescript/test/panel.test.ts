@@ -157,6 +157,42 @@ test("An aborted call rejects with the signal's reason.", async () => {
   await expect(call).rejects.toThrow("left the page");
 });
 
+test.each<[string, () => Answer]>([
+  ["no answer", () => "hang"],
+  ["an answer that never ends", () => new Stream()],
+])("After the time for a call, %s is a typed error.", async (_name, answer) => {
+  const { panel, proxy, clock } = makePanel([answer()], { timeout: 8_000 });
+  const call = panel.listModels();
+  call.catch(() => undefined);
+  await clock.advance(7_999);
+  expect(proxy.asked[0]?.signal?.aborted).toBe(false);
+  await clock.advance(1);
+
+  await expect(call).rejects.toMatchObject({ code: "network", status: 0, traceId: "trace_1" });
+  expect(clock.pendingTimers).toBe(0);
+});
+
+test("A call leaves nothing behind: no timer, no listener.", async () => {
+  const { panel, clock } = makePanel([json({ ok: true }), refusal("hermes_client_conflict", 409)]);
+  const abort = new AbortController();
+  await panel.listModels({ signal: abort.signal });
+  await panel.listTools({ signal: abort.signal }).catch(() => undefined);
+
+  expect(clock.pendingTimers).toBe(0);
+});
+
+test("A start that a server in between failed to answer is repeated under its key.", async () => {
+  const { panel, proxy, clock } = makePanel([
+    new Response("<html>", { status: 504 }),
+    json(STARTED),
+  ]);
+  const started = panel.startRun({ sessionId: SESSION, message: "hi" });
+  await clock.advance(5_000);
+
+  expect((await started).runId).toBe("run_1");
+  expect(new Set(proxy.asked.map(({ headers }) => headers.get("idempotency-key"))).size).toBe(1);
+});
+
 test("A start whose answer was lost is repeated under the same key and traceId, a refusal is not.", async () => {
   let traces = 0;
   const { panel, proxy, clock } = makePanel(
@@ -308,6 +344,48 @@ test("The pause a proxy asks for is kept, `proxy.closing` included.", async () =
   await clock.advance(1);
   second.event("2", DONE);
   await done;
+});
+
+test("A server that tells the run anew says so first, and only then.", async () => {
+  const streams = [new Stream(), new Stream(), new Stream(), new Stream()] as const;
+  const { panel, clock } = makePanel(streams);
+  const { seen, done } = watch(panel);
+  await settle();
+  streams[0].event("0-0a", delta("a"));
+  streams[0].event("1-0b", delta("b"));
+  streams[0].end();
+  await clock.advance(1_000);
+  streams[1].event("2-0c", delta("c")); // goes on
+  streams[1].event("2-0c", { event: "proxy.closing", run_id: "run_1" });
+  streams[1].end();
+  await clock.advance(1_000);
+  streams[2].event("2-0c", { event: "proxy.closing", run_id: "run_1" }); // tells nothing of the run
+  streams[2].event("0-ff", delta("a"));
+  streams[2].event("1-fe", delta("b"));
+  streams[2].end();
+  await clock.advance(1_000);
+  streams[3].event("1-dd", DONE);
+  await done;
+
+  expect(seen()).toEqual([
+    "connected",
+    "0-0a message.delta",
+    "1-0b message.delta",
+    "lost",
+    "connected",
+    "2-0c message.delta",
+    "2-0c proxy.closing",
+    "lost",
+    "connected",
+    "2-0c proxy.closing",
+    "replayed",
+    "0-ff message.delta",
+    "1-fe message.delta",
+    "lost",
+    "connected",
+    "replayed",
+    "1-dd run.completed",
+  ]);
 });
 
 test("Silence is a lost stream; a comment is life.", async () => {

@@ -5,6 +5,7 @@ import {
   approvalChanged,
   isAsking,
   isOver,
+  isRefused,
   turnsOf,
   type Turn,
 } from "../../panel/transcript.ts";
@@ -93,6 +94,37 @@ describe("a turn from the events of its run", () => {
     expect(asking(allowed)).toEqual([false, false]);
   });
 
+  test("tells a tool that was not allowed from one that failed", () => {
+    const asked = [
+      { event: "tool.started", tool: "terminal", preview: "rm -rf ..." },
+      { event: "approval.request", approvalId: "a1", command: "rm -rf /tmp/x" },
+    ];
+    const ended = { event: "tool.completed", tool: "terminal", error: true };
+    const refused = (...events: ({ event: string } & Record<string, unknown>)[]): boolean[] => {
+      const turn = after(...asked, ...events);
+      return turn.parts.flatMap((part) => (part.kind === "tool" ? [isRefused(part, turn)] : []));
+    };
+    const answer = (choice: string) => ({ event: "approval.responded", approvalId: "a1", choice });
+    expect(refused(answer("deny"), ended)).toEqual([true]);
+    expect(refused(ended, answer("deny"))).toEqual([true]);
+    expect(refused({ event: "approval.expired", approvalId: "a1" }, ended)).toEqual([true]);
+    expect(refused(answer("once"), ended)).toEqual([false]);
+    expect(refused(answer("deny"), { ...ended, error: false })).toEqual([false]);
+    expect(refused(ended)).toEqual([false]);
+    const again = { event: "approval.request", approvalId: "a2", command: "rm -rf /tmp/x" };
+    const yes = { event: "approval.responded", approvalId: "a2", choice: "once" };
+    expect(refused(answer("deny"), again, yes, ended)).toEqual([false]);
+  });
+
+  test("a tool that ends while the run is being stopped was stopped", () => {
+    const stopping: Turn = { ...START, state: "stopping" };
+    const events = [
+      { event: "tool.started", run_id: "r", tool: "terminal", preview: "sleep 9" },
+      { event: "tool.completed", run_id: "r", tool: "terminal", error: true },
+    ] as RunEvent[];
+    expect(events.reduce(applied, stopping).parts).toMatchObject([{ state: "stopped" }]);
+  });
+
   test("changes no other approval than the one that is named", () => {
     const open = after(
       { event: "approval.request", approvalId: "a1" },
@@ -106,10 +138,10 @@ describe("a turn from the events of its run", () => {
   });
 
   test.each([
-    ["run.failed", "failed"],
-    ["run.cancelled", "cancelled"],
-    ["run.interrupted", "interrupted"],
-  ])("%s leaves nothing open", (event, state) => {
+    ["run.failed", "failed", "failed"],
+    ["run.cancelled", "cancelled", "stopped"],
+    ["run.interrupted", "interrupted", "stopped"],
+  ])("%s leaves nothing open", (event, state, tool) => {
     const turn = after(
       { event: "tool.started", tool: "terminal" },
       { event: "approval.request", approvalId: "a1" },
@@ -117,7 +149,7 @@ describe("a turn from the events of its run", () => {
     );
     expect(turn.state).toBe(state);
     expect(isOver(turn)).toBe(true);
-    expect(turn.parts).toMatchObject([{ state: "failed" }, { state: "closed" }]);
+    expect(turn.parts).toMatchObject([{ state: tool }, { state: "closed" }]);
   });
 
   test("leaves what it does not know alone", () => {

@@ -1,0 +1,320 @@
+/** The panel's model with a client that a test plays: what is on the screen after whatever happens. */
+import {
+  PanelError,
+  type HermesPanelClient,
+  type RunEvent,
+  type RunUpdate,
+  type SessionMessage,
+} from "@hermes-mobile/client";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { PanelModel } from "../../panel/model.ts";
+
+const SESSION = "mnote_doc_1_trace_1";
+const OTHER = "mnote_doc_1_trace_2";
+
+class Gate<Value> {
+  readonly promise: Promise<Value>;
+  open!: (value: Value) => void;
+  refuse!: (error: unknown) => void;
+
+  constructor() {
+    this.promise = new Promise((resolve, reject) => {
+      this.open = resolve;
+      this.refuse = reject;
+    });
+  }
+}
+
+/** One watching of a run: the test pushes updates, ends it or breaks it. */
+class Watching {
+  readonly #updates: RunUpdate[] = [];
+  #end: Error | "done" | undefined;
+  #wake = new Gate<void>();
+  readonly signal: AbortSignal;
+
+  constructor(signal: AbortSignal) {
+    this.signal = signal;
+  }
+
+  say(...events: ({ readonly event: string } & Record<string, unknown>)[]): Promise<void> {
+    for (const event of events) {
+      this.#updates.push({
+        kind: "event",
+        id: "",
+        event: { run_id: "run_1", ...event } as RunEvent,
+      });
+    }
+    return this.#woken();
+  }
+
+  tell(update: RunUpdate): Promise<void> {
+    this.#updates.push(update);
+    return this.#woken();
+  }
+
+  finish(how: Error | "done" = "done"): Promise<void> {
+    this.#end = how;
+    return this.#woken();
+  }
+
+  async #woken(): Promise<void> {
+    this.#wake.open();
+    this.#wake = new Gate();
+    await settled();
+  }
+
+  async *read(): AsyncGenerator<RunUpdate, void, undefined> {
+    for (;;) {
+      for (let next = this.#updates.shift(); next !== undefined; next = this.#updates.shift()) {
+        yield next;
+      }
+      if (this.#end instanceof Error) throw this.#end;
+      if (this.#end === "done") return;
+      await this.#wake.promise;
+    }
+  }
+}
+
+class Client {
+  readonly starts: Gate<{ runId: string; traceId: string }>[] = [];
+  readonly sessions: Gate<{ messages: SessionMessage[] }>[] = [];
+  readonly watchings: Watching[] = [];
+  readonly aborted: string[] = [];
+  list: { sessionId: string }[] = [];
+
+  listSessions = (): Promise<unknown> => Promise.resolve({ sessions: this.list });
+  listModels = (): Promise<unknown> => Promise.resolve({ models: [], defaultModel: "" });
+  createSession = (): Promise<unknown> => Promise.resolve({ sessionId: SESSION });
+  getSession = (): Promise<unknown> => {
+    this.sessions.push(new Gate());
+    return this.sessions.at(-1)?.promise as Promise<unknown>;
+  };
+  startRun = (): Promise<unknown> => {
+    this.starts.push(new Gate());
+    return this.starts.at(-1)?.promise as Promise<unknown>;
+  };
+  watchRun = (_run: string, { signal }: { signal: AbortSignal }): AsyncGenerator<RunUpdate> => {
+    const watching = new Watching(signal);
+    this.watchings.push(watching);
+    return watching.read();
+  };
+  abortRun = (runId: string): Promise<unknown> => {
+    this.aborted.push(runId);
+    return Promise.resolve({ events: [] });
+  };
+}
+
+const RUN = { runId: "run_1", traceId: "trace_1" };
+const kept = new Map<string, string>();
+
+async function settled(): Promise<void> {
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+}
+
+function make(): { client: Client; model: PanelModel } {
+  const client = new Client();
+  const model = new PanelModel({
+    documentId: "doc_1",
+    workspaceId: "ws_1",
+    changed: () => undefined,
+    told: () => undefined,
+    client: client as unknown as HermesPanelClient,
+  });
+  return { client, model };
+}
+
+function texts(model: PanelModel): string[] {
+  return model.turns.flatMap(({ parts }) =>
+    parts.flatMap((part) => (part.kind === "text" ? [part.text] : [])),
+  );
+}
+
+function message(role: string, content: string): SessionMessage {
+  return {
+    messageId: `${role} ${content}`,
+    role,
+    content,
+    toolCallId: null,
+    toolName: null,
+    timestamp: null,
+    reasoning: null,
+  };
+}
+
+beforeEach(() => {
+  kept.clear();
+  vi.stubGlobal("localStorage", {
+    getItem: (key: string) => kept.get(key) ?? null,
+    setItem: (key: string, value: string) => kept.set(key, value),
+    removeItem: (key: string) => kept.delete(key),
+  });
+  vi.stubGlobal("window", {
+    addEventListener: () => undefined,
+    removeEventListener: () => undefined,
+  });
+});
+afterEach(() => {
+  vi.unstubAllGlobals();
+});
+
+test("Stop while a run is only being started stops it as soon as it is one.", async () => {
+  const { client, model } = make();
+  void model.send("hello", {});
+  await settled();
+  await model.abort();
+  expect(model.stopping).toBe(true);
+  expect(client.aborted).toEqual([]);
+  client.starts[0]?.open(RUN);
+  await settled();
+
+  expect(client.aborted).toEqual(["run_1"]);
+  expect(model.stopping).toBe(true);
+  await client.watchings[0]?.say({ event: "run.cancelled" });
+  expect(model.turns.at(-1)?.state).toBe("cancelled");
+});
+
+test("Turning to another conversation while a run is being started stays there; the run is found in its own.", async () => {
+  const { client, model } = make();
+  void model.send("hello", {});
+  await settled();
+  model.newSession();
+  client.starts[0]?.open(RUN);
+  await settled();
+
+  expect(model.turns).toEqual([]);
+  expect(model.sessionId).toBeUndefined();
+  expect(client.watchings).toEqual([]);
+  void model.openSession(SESSION);
+  await settled();
+  client.sessions[0]?.open({ messages: [] });
+  await settled();
+  await client.watchings[0]?.say({ event: "message.delta", delta: "hi" });
+  expect(texts(model)).toEqual(["hi"]);
+});
+
+test("Of two conversations opened one after the other the later stays, whichever answers first.", async () => {
+  const { client, model } = make();
+  void model.openSession(SESSION);
+  void model.openSession(OTHER);
+  await settled();
+  client.sessions[1]?.open({ messages: [message("user", "other")] });
+  await settled();
+  client.sessions[0]?.open({ messages: [message("user", "first")] });
+  await settled();
+
+  expect(model.sessionId).toBe(OTHER);
+  expect(model.turns.map(({ asked }) => asked)).toEqual(["other"]);
+  void model.openSession(SESSION);
+  await settled();
+  model.newSession();
+  client.sessions[2]?.open({ messages: [message("user", "first")] });
+  await settled();
+  expect(model.sessionId).toBeUndefined();
+  expect(model.turns).toEqual([]);
+});
+
+test("A conversation that could not be read is read when it is tried again.", async () => {
+  const { client, model } = make();
+  client.list = [{ sessionId: OTHER }];
+  void model.openSession(SESSION);
+  await settled();
+  client.sessions[0]?.refuse(new PanelError({ code: "network", message: "", status: 0 }));
+  await settled();
+  expect(model.problem?.code).toBe("network");
+  void model.start();
+  await settled();
+  client.sessions[1]?.open({ messages: [message("user", "one")] });
+  await settled();
+
+  expect(model.sessionId).toBe(SESSION);
+  expect(model.turns.map(({ asked }) => asked)).toEqual(["one"]);
+});
+
+test.each(["network", "hermes_client_unauthorized", "hermes_client_upstream_unavailable"])(
+  "%s while a run is looked for does not lose the run.",
+  async (code) => {
+    const { client, model } = make();
+    void model.send("hello", {});
+    await settled();
+    client.starts[0]?.open(RUN);
+    await settled();
+    const error = new PanelError({ code, message: "", status: 401 });
+    await client.watchings[0]?.finish(error);
+    expect(model.turns.at(-1)).toMatchObject({ state: "failed", problem: { code } });
+
+    const reloaded = make();
+    void reloaded.model.start();
+    await settled();
+    reloaded.client.sessions[0]?.refuse(error);
+    await settled();
+    expect(reloaded.model.problem?.code).toBe(code);
+
+    const again = model.resume();
+    await settled();
+    client.sessions[0]?.open({ messages: [message("user", "hello")] });
+    expect(await again).toBe(true);
+    await client.watchings[1]?.say(
+      { event: "message.delta", delta: "hi" },
+      { event: "run.completed", output: "hi" },
+    );
+    expect(texts(model)).toEqual(["hi"]);
+    expect(model.turns).toHaveLength(1);
+    expect(await model.resume()).toBe(false); // it is over
+    expect(client.starts).toHaveLength(1);
+  },
+);
+
+test("A run that one may not see is not looked for again.", async () => {
+  const { client, model } = make();
+  void model.send("hello", {});
+  await settled();
+  client.starts[0]?.open(RUN);
+  await settled();
+  await client.watchings[0]?.finish(
+    new PanelError({ code: "hermes_client_forbidden", message: "", status: 403 }),
+  );
+
+  expect(kept.size).toBe(0);
+  expect(await model.resume()).toBe(false);
+});
+
+test("Trying again while a run goes on does not watch it twice.", async () => {
+  const { client, model } = make();
+  void model.send("hello", {});
+  await settled();
+  client.starts[0]?.open(RUN);
+  await settled();
+  await client.watchings[0]?.say({ event: "message.delta", delta: "one" });
+  void model.start();
+  await settled();
+  await client.watchings[0]?.say({ event: "message.delta", delta: " two" });
+
+  expect(client.watchings).toHaveLength(1);
+  expect(texts(model)).toEqual(["one two"]);
+});
+
+test("An answer that is told anew is not doubled, and one whose beginning is lost stays shown.", async () => {
+  const { client, model } = make();
+  void model.send("hello", {});
+  await settled();
+  client.starts[0]?.open(RUN);
+  await settled();
+  const watching = client.watchings[0] as Watching;
+  const request = { event: "approval.request", approvalId: "a1", command: "rm x" };
+  await watching.say({ event: "message.delta", delta: "one two" }, request);
+  await watching.tell({ kind: "replayed" });
+  expect(texts(model)).toEqual(["one two"]); // shown until there is something in its place
+  await watching.say({ event: "message.delta", delta: "one" });
+  await watching.say({ event: "message.delta", delta: " two three" }, request);
+  expect(texts(model)).toEqual(["one two three"]);
+  expect(model.turns.at(-1)?.parts.map(({ kind }) => kind)).toEqual(["text", "approval"]);
+
+  await watching.tell({ kind: "replayed" });
+  await watching.say(
+    { event: "replay.truncated", from: 1 },
+    { event: "approval.request", approvalId: "a2", command: "", choices: ["deny"] },
+  );
+  expect(texts(model)).toEqual(["one two three"]);
+  await watching.say({ event: "run.completed", output: "one two three four" });
+  expect(texts(model)).toEqual(["one two three four"]);
+});
