@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { Browser, PHONE, expectAccessible, until, type BrowserOptions } from "./browser.ts";
 import { words } from "./chat-page.ts";
 import { Line } from "./line.ts";
-import { startHermes, type Running } from "./processes.ts";
+import { HERMES_VERSIONS, startHermes, type Running } from "./processes.ts";
 
 const API = "/api/hermes/client/";
 const CUT = /ERR_CONNECTION|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE|ERR_NETWORK|Failed to load resource/;
@@ -12,22 +12,6 @@ const CUT = /ERR_CONNECTION|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE|ERR_NETWORK|Failed
 let running: Running;
 let line: Line;
 let cookies: Parameters<Browser["context"]["addCookies"]>[0];
-
-beforeAll(async () => {
-  running = await startHermes();
-  line = await Line.to(new URL(running.web ?? "").host);
-  // The login link works once: every browser of these tests gets its cookie.
-  const browser = await Browser.start();
-  const page = await browser.page();
-  await page.goto(running.login ?? "");
-  await page.waitForURL(/\/sample\/$/);
-  cookies = await browser.context.cookies();
-  await browser.close();
-});
-afterAll(async () => {
-  await line.close();
-  await running.stop();
-});
 
 class PanelPage {
   readonly page: Page;
@@ -73,7 +57,23 @@ class PanelPage {
   }
 }
 
-describe("the panel", () => {
+describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
+  beforeAll(async () => {
+    running = await startHermes(version);
+    line = await Line.to(new URL(running.web ?? "").host);
+    // The login link works once: every browser of these tests gets its cookie.
+    const browser = await Browser.start();
+    const page = await browser.page();
+    await page.goto(running.login ?? "");
+    await page.waitForURL(/\/sample\/$/);
+    cookies = await browser.context.cookies();
+    await browser.close();
+  });
+  afterAll(async () => {
+    await line.close();
+    await running.stop();
+  });
+
   let browser: Browser;
   let panel: PanelPage;
 
@@ -153,6 +153,8 @@ describe("the panel", () => {
     await card.getByRole("button", { name: "Deny" }).click();
     await panel.page.locator("hermes-panel .approval.answered").getByText("Denied").waitFor();
     await panel.state("completed");
+    await panel.page.locator("hermes-panel .turn:last-child .tool.refused").waitFor();
+    expect(await panel.page.locator("hermes-panel .tool.failed").count()).toBe(0);
     expect(await panel.answer()).toContain("approval: deny");
     browser.expectCalm();
   });
@@ -242,6 +244,8 @@ describe("the panel", () => {
     browser.expectCalm();
   });
 
+  if (version !== HERMES_VERSIONS[0]) return; // How it looks has nothing to do with Hermes.
+
   test("keeps its looks and works in a hostile page", async () => {
     await panel.page.route("**/hostile/", (route) =>
       route.fulfill({
@@ -322,17 +326,17 @@ describe("the panel", () => {
     await expectAccessible(panel.page);
     browser.expectCalm();
   });
-});
 
-test("says that one must sign in", async () => {
-  const browser = await Browser.start();
-  try {
-    const panel = new PanelPage(await browser.page());
-    await panel.page.goto(`http://${line.address}/sample/`);
-    await panel.page.getByText("You are not signed in").waitFor();
-    await expectAccessible(panel.page);
-    browser.expectCalm(/401/);
-  } finally {
-    await browser.close();
-  }
+  test("says that one must sign in", async () => {
+    const browser = await Browser.start();
+    try {
+      const panel = new PanelPage(await browser.page());
+      await panel.page.goto(`http://${line.address}/sample/`);
+      await panel.page.getByText("You are not signed in").waitFor();
+      await expectAccessible(panel.page);
+      browser.expectCalm(/401/);
+    } finally {
+      await browser.close();
+    }
+  });
 });

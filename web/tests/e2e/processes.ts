@@ -9,6 +9,8 @@ import { fileURLToPath } from "node:url";
 
 export const ROOT = dirname(dirname(dirname(dirname(fileURLToPath(import.meta.url)))));
 export const TOKEN = "web-tests-token-0123456789";
+/** What `make setup` makes: the older run interface and the newer one. */
+export const HERMES_VERSIONS = ["0.19.0", "0.22.2.post1"] as const;
 const START_MS = 90_000;
 const STOP_MS = 20_000;
 
@@ -32,13 +34,16 @@ export async function startScripted(): Promise<Running> {
   return { door: found[1] ?? "", token: TOKEN, stop: process_.stop };
 }
 
-/** Both doors on a real Hermes Agent, as `make run` starts them. */
-export async function startHermes(): Promise<Running> {
+/** Both doors on a real Hermes Agent of this version, as `make run` starts them. */
+export async function startHermes(
+  version: (typeof HERMES_VERSIONS)[number] = HERMES_VERSIONS[0],
+): Promise<Running> {
   const command = needed(join(ROOT, ".venv/bin/python"));
   const home = await mkdtemp(join(tmpdir(), "hermes-web-"));
   const [mobile, web] = [await freePort(), await freePort()];
   const process_ = start(command, ["-m", "demo"], {
     DEMO_HOME: home,
+    DEMO_HERMES: needed(join(ROOT, ".hermes-env", version)),
     MOBILE_PORT: String(mobile),
     DEMO_WEB_PORT: String(web),
     MOBILE_TOKEN: TOKEN,
