@@ -40,13 +40,17 @@ class Dedup:
 
     def look(self, key: str, now: float) -> Seen:
         """What is known of `key`, changing nothing that still counts."""
-        self._forget(now)
+        if now >= self._nothing_before:
+            self._forget(now)
         if key in self._reserved:
             return Seen.RESERVED
         return Seen.TAKEN if key in self._taken else Seen.NEW
 
     def reserve(self, key: str, now: float) -> Seen:
         """As `look`, and a new id is reserved: after NEW call `keep` or `release`."""
+        if now < self._nothing_before and key not in self._reserved and key not in self._taken:
+            self._reserved.add(key)  # the usual case, without another call
+            return Seen.NEW
         seen = self.look(key, now)
         if seen is Seen.NEW:
             self._reserved.add(key)
@@ -57,18 +61,19 @@ class Dedup:
         self._reserved.discard(key)
         self._taken[key] = now
         self._taken.move_to_end(key)
-        self._forget(now)
+        if len(self._taken) > self._entries:
+            self._taken.popitem(last=False)
 
     def release(self, key: str) -> None:
         """The hand-over failed: the same id may come again."""
         self._reserved.discard(key)
 
     def _forget(self, now: float) -> None:
-        if now < self._nothing_before and len(self._taken) <= self._entries:
-            return
+        """Let go of what is too old, and note when to look again."""
         while self._taken:
             key, since = next(iter(self._taken.items()))
-            if len(self._taken) <= self._entries and now - since < self._window:
+            if now - since < self._window:
                 self._nothing_before = since + self._window
                 return
             del self._taken[key]
+        self._nothing_before = now + self._window

@@ -121,7 +121,7 @@ class Incoming(msgspec.Struct, frozen=True):
 class Wake(msgspec.Struct, frozen=True):
     """There are frames for this connection: take them with `next_frames`, now or later.
 
-    It comes once, until some were taken.
+    It comes once, until that was called.
     """
 
     conn: ConnId
@@ -172,8 +172,9 @@ class Connection:
     device: Device | None = None
     sender: str = ""  # whose deliveries these are, for the dedup of `deliver`
     extensions: tuple[str, ...] = ()
+    accepted: bool = False  # this client knows `accepted`
     partial: bool = False  # this client knows `partial_edits`
-    woken: bool = False  # its `Wake` was given out, and nothing was taken since
+    woken: bool = False  # its `Wake` was given out, and `next_frames` was not called since
     refused: bool = False  # an error is on its way, nothing more is read
     ended: str = ""  # why this side ended it, one of the reasons this door knows
     bytes_in: int = 0
@@ -411,6 +412,7 @@ class Hub:
         connection.grant = grant
         connection.sender = name
         connection.extensions = tuple(e for e in EXTENSIONS if e in (hello.supports or ()))
+        connection.accepted = "accepted" in connection.extensions
         connection.partial = "partial_edits" in connection.extensions
         self._unauthenticated.pop(conn, None)
         info = DeviceInfo(
@@ -493,7 +495,6 @@ class Hub:
         self.counters.uploads_abandoned += len(device.uploads.open)
         self.counters.uploads_dropped += device.uploads.dropped
         device.uploads.clear()
-        self._forget_answers(device)
         forgot_state = device.box.connection_gone()
         if forgot_state or device.told != ("idle", False) or now - device.told_at < UNSURE_SECONDS:
             device.told = None
@@ -602,7 +603,7 @@ class Hub:
         self._wake(connection)
 
     def _wake(self, connection: Connection | None) -> None:
-        if connection is not None and not connection.woken:
+        if connection is not None and not connection.woken and connection.box.frames:
             connection.woken = True
             self._effects.append(Wake(connection.id))
 
@@ -630,18 +631,17 @@ class Hub:
         """
         device = self.device(chat)
         answers = device.answers
-        self._forget_answers(device)
         answer = answers.get(edit_of) if edit_of is not None else None
         live = answer is not None
         if answer is None:
             id = edit_of or self._new_id("m")
-            answer = Answer(id, "", final, shown=edit_of is not None)
-            answers[id] = answer
+            answer = answers[id] = Answer(id, "", final, answers, shown=edit_of is not None)
             device.said += 1
-        answer.text = well_formed(text)
+        answer.text = text if text.isascii() else well_formed(text)
         answer.final = final
         try:
-            self._check_absent(device, len(text))
+            if device.conn is None:
+                self._check_absent(device, len(text))
             device.box.revise(answer)
         except OutboxFull:
             self._cut_full(device)
@@ -654,7 +654,7 @@ class Hub:
         return answer.id
 
     def _new_id(self, kind: str) -> str:
-        return f"{kind}-{self._id_prefix}{next(self._ids):06x}"
+        return f"{kind}-{self._id_prefix}{next(self._ids)}"
 
     def withdraw(self, chat: str, message_id: str, now: float) -> None:
         """An open answer that will not be completed: final as it was last shown."""
@@ -669,7 +669,8 @@ class Hub:
         device = self.device(chat)
         id = self._new_id("f")
         try:
-            self._check_absent(device, len(media.data))
+            if device.conn is None:
+                self._check_absent(device, len(media.data))
             device.box.keep(File(id, media))
         except OutboxFull:
             self._cut_full(device)
@@ -693,7 +694,7 @@ class Hub:
 
     def _check_absent(self, device: Device, size: int) -> None:
         """Raises `OutboxFull` when what waits for absent devices would grow beyond the bound."""
-        if device.conn is not None or device.box.bytes + size <= FREE_ABSENT_BYTES:
+        if device.box.bytes + size <= FREE_ABSENT_BYTES:
             return
         waiting = sum(d.box.bytes for d in self.devices.values() if d.conn is None)
         if waiting + size > MAX_ABSENT_BYTES:
@@ -709,9 +710,10 @@ class Hub:
 
     def _spoke(self, device: Device, now: float) -> None:
         if not device.in_turn:
+            if device.idle_at is None:  # else the timer is set, and finds that it is too early
+                self._pausing.add(device)
+                self._due_by(now + TYPING_IDLE)
             device.idle_at = now + TYPING_IDLE
-            self._pausing.add(device)
-            self._due_by(device.idle_at)
         if not device.speaking:
             if device.words_at is None:
                 device.words_at = now
@@ -813,17 +815,10 @@ class Hub:
             device.box.put(StateItem("typing", _TYPING))
         device.told, device.told_at = state, now
 
-    def _forget_answers(self, device: Device) -> None:
-        """Let go of the answers whose last revision has left."""
-        over = [a.id for a in device.answers.values() if a.sent_final and a.pending is None]
-        for id in over:
-            del device.answers[id]
-
     def _forget(self, device: Device) -> None:
         """Let go of a device that is away and of which nothing waits."""
         if device.conn is not None:
             return
-        self._forget_answers(device)
         if device.forgettable and device.idle_at is None and not self.prompts.of(device.id):
             self.devices.pop(device.id, None)
 
@@ -850,7 +845,9 @@ class Hub:
         device.under_way_bytes += size
         device.messages += 1
         device.last_message = incoming.id
-        awaiting = self._awaiting_text(device) if incoming.kind == "text" else None
+        awaiting = None
+        if incoming.kind == "text" and self.prompts.open:
+            awaiting = self._awaiting_text(device)
         if awaiting is None:
             self._effects.append(Submit(incoming))
             return
@@ -870,7 +867,7 @@ class Hub:
 
     def _awaiting_text(self, device: Device) -> OpenCard | None:
         """The card whose answer the person types next, also while the agent hears of `other`."""
-        for opened in self.prompts.of(device.id) if self.prompts.open else ():
+        for opened in self.prompts.of(device.id):
             telling_other = opened.state is State.ANSWERING and opened.answer == (OTHER, None)
             if opened.card.kind == "clarify" and opened.id not in self._texts:
                 if telling_other or opened.state is State.AWAITING_TEXT:
@@ -883,8 +880,10 @@ class Hub:
         self.counters.taken[incoming.kind] += 1
         device = self._no_longer_under_way(incoming)
         if device is not None:
-            self._accept(device, incoming.id)
-            self._forget(device)
+            if device.conn is None:
+                self._forget(device)
+            elif device.conn.accepted:
+                self._accept(device, incoming.id)
 
     def refused(self, incoming: Incoming, now: float) -> None:
         """The hand-over failed: the id is free again and the device hears of it."""
@@ -912,7 +911,7 @@ class Hub:
 
     def _accept(self, device: Device, id: str) -> None:
         connection = device.conn
-        if connection is not None and "accepted" in connection.extensions:
+        if connection is not None and connection.accepted:
             self.post(connection, encode(Accepted(id)))
 
     # ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pybase64
 
@@ -27,6 +27,7 @@ from .textsplit import split
 # One device may have this much under way or waiting for its return.
 MAX_OUTBOX_FRAMES = 2048
 MAX_OUTBOX_BYTES = 64 * 1024 * 1024
+_WHOLE = Chunk(0, 1)
 
 
 class OutboxFull(Exception):
@@ -51,15 +52,19 @@ class OutgoingMedia:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """A text of the agent under one id, in its newest form."""
+    """A text of the agent under one id, in its newest form.
+
+    `among`: where it is kept by its id until its final form leaves.
+    """
 
     id: str
     text: str
     final: bool
+    among: dict[str, Answer] | None = None
     shown: bool = False  # a device has seen an earlier revision: the next one is an edit
     pending: Revision | None = None  # stands in the box and has not begun to leave
     # What the current connection was last sent, so that only changes need be sent again.
-    sent: list[str] = field(default_factory=list)
+    sent: Sequence[str] = ()
     sent_to: int = -1
     sent_final: bool = False
 
@@ -138,31 +143,40 @@ class Revision(Item):
     __slots__ = ("answer",)
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__(_weight(answer.text), 1 + len(answer.text) // DEFAULT_CHUNK_LIMIT)
         self.answer = answer
+        self.weigh()
+
+    def weigh(self) -> None:
+        """Take note of what the answer's text weighs now."""
+        text = self.answer.text
+        size = len(text)
+        self.weight = (size if text.isascii() else 4 * size) + 128
+        self.number = 1 + size // DEFAULT_CHUNK_LIMIT
 
     def frames(self, conn: int, partial: bool, now: float) -> list[bytes]:
         answer = self.answer
-        same_connection = answer.sent_to == conn
-        before = answer.sent if same_connection else []
+        before = answer.sent if answer.sent_to == conn else ()
         chunks = split(answer.text, previous=answer.sent)
         last = len(chunks) - 1
-        indexes: Sequence[int] = range(len(chunks))
         final, edit = answer.final, answer.shown
         if before == chunks and answer.sent_final == final:
             return []
         answer.sent, answer.sent_to, answer.sent_final, answer.shown = chunks, conn, final, True
+        if final and answer.among is not None and answer.among.get(answer.id) is answer:
+            del answer.among[answer.id]
+        if not last:
+            return [encode(Message(answer.id, chunks[0], _WHOLE, final, edit))]
+        indexes: Sequence[int] = range(len(chunks))
         if partial and before:
             changed = [i for i in indexes if i >= len(before) or before[i] != chunks[i]]
             if final or len(before) != len(chunks):
                 # The final revision shows itself by its last frame, a new total by any.
                 changed = [*(i for i in changed if i != last), last]
             indexes = changed
-        return [_message(answer.id, chunks[i], i, last, final, edit) for i in indexes]
-
-
-def _message(id: str, text: str, index: int, last: int, final: bool, edit: bool) -> bytes:
-    return encode(Message(id, text, Chunk(index, last + 1), final and index == last, edit))
+        return [
+            encode(Message(answer.id, chunks[i], Chunk(i, last + 1), final and i == last, edit))
+            for i in indexes
+        ]
 
 
 class File(Item):
@@ -198,10 +212,6 @@ class File(Item):
                 reply_to=media.reply_to,
             )
             yield encode(frame)
-
-
-def _weight(text: str) -> int:
-    return len(text) * (1 if text.isascii() else 4) + 128
 
 
 class Outbox:
@@ -247,13 +257,14 @@ class Outbox:
 
         An empty box takes an item of any size.
         """
-        if (self._items or self._leaving is not None) and (
+        if self.frames and (
             self.frames + item.number > MAX_OUTBOX_FRAMES
             or self.bytes + item.weight > MAX_OUTBOX_BYTES
         ):
             raise OutboxFull
         self._items.append(item)
-        self._count(item, 1)
+        self.frames += item.number
+        self.bytes += item.weight
 
     def has_room(self, *items: Item) -> bool:
         """Whether all these fit together."""
@@ -271,7 +282,7 @@ class Outbox:
             return
         # It grew where it stands: count what it weighs now.
         self._count(waiting, -1)
-        Item.__init__(waiting, _weight(answer.text), 1 + len(answer.text) // DEFAULT_CHUNK_LIMIT)
+        waiting.weigh()
         self._count(waiting, 1)
 
     def restate(self, answer: Answer) -> None:
@@ -304,7 +315,8 @@ class Outbox:
                 elif len(frames) > 1:
                     self._leaving = (item, iter(frames), len(frames))
                 else:
-                    self._count(item, -1)
+                    self.frames -= item.number
+                    self.bytes -= item.weight
                     if frames:
                         return frames[0]
                     continue

@@ -94,6 +94,8 @@ STALL_AFTER = 30.0
 MAX_HELLO_FRAMES = 512
 # From this size on a frame's memory is given back.
 LARGE_FRAME = 256 * 1024
+# picows copies a message up to this size before it writes.
+COPIED_FRAME = 8192
 # What stands before a text message of this many bytes.
 _SHORT_HEADERS = [bytes((0x81, size)) for size in range(126)]
 
@@ -446,7 +448,7 @@ class Door:
             self._draining = False  # what the agent says at once leaves at once
             try:
                 taking = self.agent.submit(incoming)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 self._not_taken(incoming, error)
             else:
                 if taking is None:
@@ -628,6 +630,18 @@ class Socket(picows.WSListener):
     def on_ws_frame(self, transport: Any, frame: Any) -> None:
         self.frames += 1
         kind = frame.msg_type
+        if (
+            kind is _TEXT
+            and frame.fin
+            and self._gate is None
+            and self._fragments is None
+            and not (self._closing or frame.rsv1 or frame.rsv2 or frame.rsv3)
+            and frame.payload_size < LARGE_FRAME
+        ):  # nearly every frame
+            door = self._door
+            receive(door.hub, self.conn, frame.get_payload_as_memoryview(), door._loop.time())
+            door._drain()
+            return
         if kind is _CLOSE or kind == _CLOSE:
             self._answer_close(frame)
             return
@@ -682,19 +696,25 @@ class Socket(picows.WSListener):
     def pump(self) -> None:
         """Write what waits, as much as the client takes."""
         connection = self._connection
-        while connection.box.frames and not self._paused and not self._closing:
+        while not self._paused and not self._closing:
             frames = self._door.hub.next_frames(self.conn, self._door._loop.time())
-            if not frames:
+            if frames:
+                self.write(frames)
+            if not connection.box.frames:
                 return
-            self.write(frames)
 
     def write(self, frames: list[bytes]) -> None:
         """Write frames as WebSocket text messages, small ones together in one piece.
 
-        Past picows, which would write each by itself: the system's call is the dearest part of a
-        short frame. A server's frame is a header and the text (RFC 6455 section 5.2).
+        Several go past picows, which would write each by itself: the system's call is the dearest
+        part of a short frame. So does a long one: picows hands the transport a view of its own
+        header, and from Python 3.12 on asyncio keeps that view until the socket takes it. A
+        server's frame is a header and the text (RFC 6455 section 5.2).
         """
         if self._closing:
+            return
+        if len(frames) == 1 and len(frames[0]) <= COPIED_FRAME:
+            self._transport.send(_TEXT, frames[0])
             return
         pieces: list[bytes] = []
         for frame in frames:

@@ -800,5 +800,22 @@ def test_a_connection_is_woken_once_for_many_frames() -> None:
     assert house.effects == [Wake(conn)]
 
 
+def test_a_wake_for_what_was_taken_back_is_not_the_last_one() -> None:
+    """The card was withdrawn before it was shown: nothing is written, and later things are."""
+    house = House()
+    conn = house.join()
+    house.effects.clear()
+    card = house.hub.ask("tel", clarify_card("Which?", [], "mobile:tel", 60.0), house.now)
+    house.hub.close_card(card, now=house.now)
+    house.settle()
+    assert house.effects == [Wake(conn)] and house.frames(conn) == []
+    house.hub.turn_ended("tel", house.now)  # nothing to tell: nobody is woken
+    house.settle()
+    assert house.effects == [Wake(conn)]
+    house.hub.say("tel", "x", now=house.now)
+    house.settle()
+    assert house.effects == [Wake(conn), Wake(conn)]
+
+
 def test_the_settings_of_these_tests_are_those_of_a_real_door() -> None:
     SETTINGS.check()

@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,36 @@ async def test_hello_and_a_turn(place: Place) -> None:
     place.door.turn_ended("tel")
     kinds = [(await client.json())["t"] for _ in range(6)]
     assert kinds == ["avatar", "typing", "message", "avatar", "typing", "avatar"]
+
+
+async def test_frames_of_every_length_of_header(place: Place) -> None:
+    """Around every length at which a header grows or another way of writing begins."""
+    client = await place.join()
+    hub = place.door.hub
+    connection = hub.devices["tel"].conn
+    assert connection is not None
+    edges = (125, 8192, 65_535, 131_072)
+    sizes = [edge + more for edge in edges for more in (-1, 0, 1)]
+    for alone in (True, False):
+        for size in sizes:
+            start, end = b'{"t":"pong","ts":"', b'"}'
+            hub.post(connection, start + b"x" * (size - len(start + end)) + end)
+            if alone:
+                place.door._drain()
+        place.door._drain()
+        for size in sizes:
+            code, payload = await client.read()
+            assert (code, len(payload)) == (TEXT, size)
+            assert json.loads(payload)["t"] == "pong"
+
+
+async def test_what_comes_after_a_card_that_was_taken_back(place: Place) -> None:
+    """There was something to write, then nothing, then something."""
+    client = await place.join()
+    card = place.door.hub.ask("tel", approval_card("ls", "", "s", 60), 0.0)
+    place.door.close_card(card)
+    place.door.say("tel", "later")
+    assert (await client.until("message"))["text"] == "later"
 
 
 async def test_hello_and_more_in_one_segment(place: Place) -> None:
@@ -424,6 +455,57 @@ async def test_a_hand_over_that_fails_whatever_way(place: Place, failure: BaseEx
     assert (await client.until("prompt_done"))["option_id"] == "once"
     client.send(t="text", id="a", text="hi")
     assert (await client.until("accepted"))["id"] == "a"
+
+
+class Plain(Recorder):
+    """Takes a message in a plain call, answers in it, and begins something for a `later`."""
+
+    door: Door
+
+    def submit(self, incoming: Incoming) -> Any:  # type: ignore[override]
+        if self.fails is not None:
+            raise self.fails
+        self.got.append(incoming)
+        if incoming.text == "later":
+            return self._later(incoming)
+        for number in range(int(incoming.text or 1)):
+            self.door.say(incoming.chat, f"{incoming.id}-{number}")
+        return None
+
+    async def _later(self, incoming: Incoming) -> None:
+        await asyncio.sleep(0.05)
+        self.door.say(incoming.chat, f"{incoming.id}-later")
+
+
+async def test_an_agent_that_answers_in_the_call() -> None:
+    """In order, also behind a message it works on, and more than the box would hold at once."""
+    agent = Plain()
+    door = agent.door = Door(SETTINGS, agent)
+    await door.start()
+    place = Place(door, agent)
+    try:
+        client = await place.join(supports=["accepted"])
+        for id, text in (("a", "1"), ("b", "later"), ("c", "1"), ("d", "5000")):
+            client.send(t="text", id=id, text=text)
+        said, taken = [], []
+        while len(said) < 5003:
+            frame = await client.json()
+            if frame["t"] == "message":
+                said.append(frame["text"])
+            elif frame["t"] == "accepted":
+                taken.append(frame["id"])
+        assert said == ["a-0", "b-later", "c-0", *(f"d-{n}" for n in range(5000))]
+        assert taken == ["a", "b", "c"] and (await client.until("accepted"))["id"] == "d"
+        for failure in (RuntimeError("no"), asyncio.CancelledError()):
+            agent.fails = failure
+            client.send(t="text", id="e", text="1")
+            assert (await client.until("error"))["id"] == "e"
+        agent.fails = None
+        client.send(t="text", id="e", text="1")
+        assert (await client.until("accepted"))["id"] == "e"
+    finally:
+        client.hang_up()
+        await door.stop()
 
 
 # --------------------------------------------------------------------------------------------------
