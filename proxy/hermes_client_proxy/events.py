@@ -161,6 +161,9 @@ class Translator:
         else:
             sentence = STEP_FAILED
         own = event.get("error")
+        if kind == "tool.completed" and own and isinstance(event.get("preview"), str):
+            # What a tool that failed left behind is the error's words.
+            event["preview"] = STEP_FAILED
         closed = {
             k: sentence if k in _ERROR_FIELDS and _speaks(v) else _without_errors(v)
             for k, v in event.items()
