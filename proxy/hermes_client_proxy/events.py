@@ -161,6 +161,9 @@ class Translator:
         else:
             sentence = STEP_FAILED
         own = event.get("error")
+        if kind in TERMINAL_EVENTS:
+            for field in [name for name in event if name.endswith("_reason")]:
+                event[field] = _reason_code(event[field])
         if kind == "tool.completed" and own and isinstance(event.get("preview"), str):
             # What a tool that failed left behind is the error's words.
             event["preview"] = STEP_FAILED
@@ -177,6 +180,14 @@ class Translator:
         if self._redactor.found(data):
             data = self._redactor.data(_encode(self._redactor.value(event)))
         return data
+
+
+def _reason_code(value: Any) -> Any:
+    """The code in the reason for an end; Hermes may write an error's words behind it."""
+    if not isinstance(value, str) or not value:
+        return value
+    code = value.partition("(")[0]
+    return code if _REASON_CODE.fullmatch(code) else FAILED
 
 
 def _speaks(value: Any) -> bool:
