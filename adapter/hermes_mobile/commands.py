@@ -110,7 +110,7 @@ def hello(hub: Hub, connection: Connection, frame: Hello, now: float) -> None:
 
 def text(hub: Hub, connection: Connection, frame: Text, now: float) -> None:
     """A typed message."""
-    device = _device(connection, frame.id)
+    device = connection.device or _device(connection, frame.id)
     id = required_id(frame.id)
     body = bounded_text(frame.text, "text", id)
     if not body:

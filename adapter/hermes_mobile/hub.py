@@ -279,19 +279,15 @@ class Hub:
         if connection is None:
             return []
         connection.woken = False
-        box, partial, sent = connection.box, connection.partial, self._sent
-        frames: list[bytes] = []
-        size = 0
-        while box.frames and size < room:
-            frame = box.next_frame(conn, partial, now)
-            if frame is None:
-                break
-            frames.append(frame)
-            size += len(frame)
-            sent[frame[FIRST] - frame[SECOND]] += 1
-        connection.frames_out += len(frames)
-        connection.bytes_out += size
+        frames = connection.box.next_frames(conn, connection.partial, now, room)
+        for frame in frames:
+            self._wrote(connection, frame)
         return frames
+
+    def _wrote(self, connection: Connection, frame: bytes) -> None:
+        connection.frames_out += 1
+        connection.bytes_out += len(frame)
+        self._sent[frame[FIRST] - frame[SECOND]] += 1
 
     def next_frame(self, conn: ConnId, now: float) -> bytes | None:
         """As `next_frames`, one at a time; None when nothing waits."""
@@ -571,9 +567,7 @@ class Hub:
             connection.refused = True
             connection.ended = connection.ended or reason
             if last is not None:
-                connection.frames_out += 1
-                connection.bytes_out += len(last)
-                self._sent[last[FIRST] - last[SECOND]] += 1
+                self._wrote(connection, last)
         self._effects.append(Close(conn, code, reason, last))
 
     def too_slow(self, conn: ConnId) -> None:
@@ -629,7 +623,7 @@ class Hub:
         Raises `OutboxFull` when the device takes nothing and no more is kept for it; never for an
         answer that is open.
         """
-        device = self.device(chat)
+        device = self.devices.get(chat) or self.device(chat)
         answers = device.answers
         answer = answers.get(edit_of) if edit_of is not None else None
         live = answer is not None

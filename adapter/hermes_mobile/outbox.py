@@ -297,17 +297,19 @@ class Outbox:
             self._items.remove(item)
             self._count(item, -1)
 
-    def next_frame(self, conn: int, partial: bool, now: float) -> bytes | None:
-        """The next frame for connection `conn`; None when nothing waits.
+    def next_frames(self, conn: int, partial: bool, now: float, room: int) -> list[bytes]:
+        """The next frames for connection `conn`, as many as begin within `room` bytes.
 
-        `partial`: the client knows `partial_edits`. The frame counts as sent.
+        `partial`: the client knows `partial_edits`. The frames count as sent.
         """
-        while True:
+        taken: list[bytes] = []
+        size = 0
+        while size < room:
             if self._leaving is None:
                 if not self._items:
-                    return None
+                    break
                 item = self._items.popleft()
-                if isinstance(item, Revision):
+                if type(item) is Revision:
                     item.answer.pending = None
                 frames = item.frames(conn, partial, now)
                 if not isinstance(frames, list):
@@ -318,13 +320,18 @@ class Outbox:
                     self.frames -= item.number
                     self.bytes -= item.weight
                     if frames:
-                        return frames[0]
+                        taken.append(frames[0])
+                        size += len(frames[0])
                     continue
+            assert self._leaving is not None
             item, rest, left = self._leaving
             self._leaving = (item, rest, left - 1) if left > 1 else None
             if left == 1:
                 self._count(item, -1)
-            return next(rest)
+            frame = next(rest)
+            taken.append(frame)
+            size += len(frame)
+        return taken
 
     def connection_gone(self) -> bool:
         """Forget what was for that connection; what had half left waits again, whole.

@@ -304,7 +304,7 @@ class Door:
         when nothing more is kept for a device that does not read; never for a message that is open.
         """
         try:
-            id = self.hub.say(chat, text, edit_of=message_id, final=final, now=self._now())
+            id = self.hub.say(chat, text, edit_of=message_id, final=final, now=self._loop.time())
             if begun is not None:
                 begun(id)
             return id

@@ -22,6 +22,7 @@ from hermes_mobile.outbox import (
     OutboxFull,
     OutgoingMedia,
     Ready,
+    Revision,
     State,
 )
 from hermes_mobile.protocol import DEFAULT_CHUNK_LIMIT, MEDIA_CHUNK_BYTES
@@ -29,9 +30,15 @@ from hermes_mobile.protocol import DEFAULT_CHUNK_LIMIT, MEDIA_CHUNK_BYTES
 LONG = DEFAULT_CHUNK_LIMIT
 
 
+def next_frame(box: Outbox, conn: int, partial: bool) -> bytes | None:
+    frames = box.next_frames(conn, partial, 0.0, 1)
+    assert len(frames) < 2
+    return frames[0] if frames else None
+
+
 def drain(box: Outbox, conn: int = 1, partial: bool = False) -> list[dict[str, Any]]:
     frames = []
-    while (frame := box.next_frame(conn, partial, 0.0)) is not None:
+    while (frame := next_frame(box, conn, partial)) is not None:
         frames.append(json.loads(frame))
     assert not box and (box.frames, box.bytes, len(box)) == (0, 0, 0)
     return frames
@@ -47,11 +54,34 @@ def names(frames: list[dict[str, Any]]) -> list[str]:
 
 def test_frames_leave_in_order() -> None:
     box = Outbox()
-    assert not box and box.next_frame(1, False, 0.0) is None
+    assert not box and next_frame(box, 1, False) is None
     for name in "abc":
         box.put(Ready(frame(name)))
     box.put_first(Kept(frame("first")))
     assert names(drain(box)) == ["first", "a", "b", "c"]
+
+
+def test_frames_leave_together_until_there_is_no_room() -> None:
+    """The frame that fills the room is the last; what is larger leaves all the same, alone."""
+    box = Outbox()
+    for item in (
+        Ready(frame("a")),
+        Deferred(lambda now: None),
+        Kept(frame("b" * 100)),
+        Revision(Answer("m", "x" * (2 * LONG), final=True)),
+        File("f", OutgoingMedia("image", "image/png", "f.png", b"1")),
+        Ready(frame("z")),
+    ):
+        box.put(item)
+    size = len(frame("a")) + len(frame("b" * 100))
+    together = [box.next_frames(1, False, 0.0, room) for room in (size, 1, 10 * LONG, 1)]
+    assert [names([json.loads(f) for f in frames]) for frames in together] == [
+        ["a", "b" * 100],
+        ["m"],
+        ["m", "f", "z"],
+        [],
+    ]
+    assert (box.frames, box.bytes) == (0, 0)
 
 
 def test_a_newer_state_takes_the_place_of_an_older_one() -> None:
@@ -129,7 +159,7 @@ def test_what_had_half_left_leaves_again_whole() -> None:
     box.revise(answer)
     box.put(Kept(frame("later")))
     box.put(Ready(frame("of the old connection")))
-    assert box.next_frame(1, False, 0.0) is not None
+    assert next_frame(box, 1, False) is not None
     assert not box.connection_gone()
     frames = drain(box, conn=2)
     assert names(frames) == ["m", "m", "m", "later"]
@@ -143,7 +173,7 @@ def test_what_had_left_whole_does_not_leave_again() -> None:
     box.revise(Answer("d", "text", final=True))
     box.put(File("e", OutgoingMedia("image", "image/png", "e.png", b"1")))
     for _ in range(5):
-        assert box.next_frame(1, False, 0.0) is not None
+        assert next_frame(box, 1, False) is not None
         box.connection_gone()
     assert not box and box.bytes == 0
 
@@ -151,7 +181,7 @@ def test_what_had_left_whole_does_not_leave_again() -> None:
 def test_a_newer_revision_behind_one_that_is_leaving() -> None:
     box, answer = Outbox(), Answer("m", "x" * (2 * LONG), final=False)
     box.revise(answer)
-    assert box.next_frame(1, True, 0.0) is not None
+    assert next_frame(box, 1, True) is not None
     answer.text, answer.final = "y" * (2 * LONG), True
     box.revise(answer)
     frames = drain(box, partial=True)
@@ -264,7 +294,7 @@ def test_the_accounts_are_exact(steps: list[tuple[str, int, int, bool]]) -> None
         elif step == "restate":
             box.restate(answer)
         elif step == "take":
-            box.next_frame(conn, flag, 0.0)
+            next_frame(box, conn, flag)
         else:
             box.connection_gone()
             conn += 1
