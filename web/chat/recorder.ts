@@ -5,6 +5,11 @@ import { toWav } from "./wav.ts";
 const LONGEST_WAV = 4 * 60_000;
 const LONGEST_OGG = 20 * 60_000;
 const OGG = "audio/ogg;codecs=opus";
+const WEBM = "audio/webm;codecs=opus";
+/** How often the recorder hands over what it has, in milliseconds. */
+const SLICE = 200;
+/** A recorder that was only just started, or on a busy machine, has not heard anything yet. */
+const FIRST_SOUND = 3_000;
 
 export class Recording {
   /** Milliseconds it may last; it ends by itself then. */
@@ -14,26 +19,33 @@ export class Recording {
   readonly #recorder: MediaRecorder;
   readonly #chunks: Blob[] = [];
   readonly #stopped: Promise<void>;
+  readonly #heard: Promise<void>;
   readonly #timer: ReturnType<typeof setTimeout>;
 
   private constructor(stream: MediaStream, ended: () => void) {
-    const ogg = MediaRecorder.isTypeSupported(OGG);
-    this.longest = ogg ? LONGEST_OGG : LONGEST_WAV;
+    const mimeType = [OGG, WEBM].find((type) => MediaRecorder.isTypeSupported(type));
+    this.longest = mimeType === OGG ? LONGEST_OGG : LONGEST_WAV;
     this.#stream = stream;
     this.#recorder = new MediaRecorder(stream, {
       audioBitsPerSecond: 32_000,
-      ...(ogg ? { mimeType: OGG } : {}),
+      ...(mimeType === undefined ? {} : { mimeType }),
     });
-    this.#recorder.ondataavailable = (event) => {
-      this.#chunks.push(event.data);
-    };
+    this.#heard = new Promise((resolve) => {
+      this.#recorder.ondataavailable = ({ data }) => {
+        if (data.size === 0) return;
+        this.#chunks.push(data);
+        resolve();
+      };
+      // Other containers are not certain to be whole in pieces: there, a moment has to do.
+      if (mimeType === undefined) setTimeout(resolve, SLICE);
+    });
     this.#stopped = new Promise((resolve) => {
       this.#recorder.onstop = () => {
         resolve();
       };
     });
     this.#timer = setTimeout(ended, this.longest);
-    this.#recorder.start();
+    this.#recorder.start(mimeType === undefined ? undefined : SLICE);
   }
 
   /**
@@ -49,6 +61,12 @@ export class Recording {
 
   /** Ends the recording and gives it as WAV or OGG. */
   async finish(): Promise<Blob> {
+    clearTimeout(this.#timer);
+    await Promise.race([
+      this.#heard,
+      this.#stopped,
+      new Promise((resolve) => setTimeout(resolve, FIRST_SOUND)),
+    ]);
     this.#end();
     await this.#stopped;
     const type = this.#recorder.mimeType;

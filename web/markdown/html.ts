@@ -71,12 +71,8 @@ function built(token: Token, all: TokensList): DocumentFragment {
     lower.append(...heading.childNodes);
     heading.replaceWith(lower);
   }
-  // Each piece reads in the direction of its own words; code always from left to right.
-  for (const piece of fragment.querySelectorAll(
-    "p, ul, ol, li, blockquote, h3, h4, h5, h6, table",
-  )) {
-    piece.setAttribute("dir", "auto");
-  }
+  // A piece stands on the side where its words begin; code always reads from left to right.
+  for (const piece of fragment.children) piece.setAttribute("dir", "auto");
   for (const code of fragment.querySelectorAll("pre, code")) code.setAttribute("dir", "ltr");
   return fragment;
 }

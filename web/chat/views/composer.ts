@@ -42,6 +42,8 @@ export class ComposerView extends View {
   declare converting: boolean;
   declare now: number;
   #clock: ReturnType<typeof setInterval> | undefined;
+  /** The browser is being asked for the microphone, which takes as long as the person does. */
+  #asking = false;
 
   constructor() {
     super();
@@ -149,6 +151,7 @@ export class ComposerView extends View {
       <div class="field">
         <textarea
           rows="1"
+          dir="auto"
           aria-label=${words.messageTo(this.conversation.agent.name)}
           placeholder=${words.message}
           enterkeyhint="send"
@@ -310,14 +313,24 @@ export class ComposerView extends View {
         : this.words.insecureMicrophone;
       return;
     }
+    if (this.#asking) return;
+    this.#asking = true;
+    let recording: Recording;
     try {
-      this.recording = await Recording.start(() => {
+      recording = await Recording.start(() => {
         void this.#sendRecording();
       });
     } catch {
       this.problem = this.words.noMicrophone;
       return;
+    } finally {
+      this.#asking = false;
     }
+    if (!this.isConnected) {
+      recording.discard();
+      return;
+    }
+    this.recording = recording;
     this.now = Date.now();
     this.#clock = setInterval(() => {
       this.now = Date.now();

@@ -121,7 +121,7 @@ export class EntryView extends View {
     return html`<article aria-label=${words.you}>
       ${
         entry.file === undefined
-          ? html`<p class="text">${entry.text}</p>`
+          ? html`<p class="text" dir="auto">${entry.text}</p>`
           : html`<hm-media
                 .language=${this.language}
                 .file=${{
@@ -134,7 +134,7 @@ export class EntryView extends View {
                   own: true,
                 }}
               ></hm-media>
-              ${entry.text === "" ? nothing : html`<p class="text">${entry.text}</p>`}`
+              ${entry.text === "" ? nothing : html`<p class="text" dir="auto">${entry.text}</p>`}`
       }
       ${
         moving
