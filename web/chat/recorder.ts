@@ -8,6 +8,8 @@ const OGG = "audio/ogg;codecs=opus";
 const WEBM = "audio/webm;codecs=opus";
 /** How often the recorder hands over what it has, in milliseconds. */
 const SLICE = 200;
+/** The first bytes are the container's head, with no sound in it. */
+const HEAD_BYTES = 256;
 /** A recorder that was only just started, or on a busy machine, has not heard anything yet. */
 const FIRST_SOUND = 3_000;
 
@@ -31,10 +33,12 @@ export class Recording {
       ...(mimeType === undefined ? {} : { mimeType }),
     });
     this.#heard = new Promise((resolve) => {
+      let size = 0;
       this.#recorder.ondataavailable = ({ data }) => {
         if (data.size === 0) return;
         this.#chunks.push(data);
-        resolve();
+        size += data.size;
+        if (size >= HEAD_BYTES) resolve();
       };
       // Other containers are not certain to be whole in pieces: there, a moment has to do.
       if (mimeType === undefined) setTimeout(resolve, SLICE);
