@@ -118,7 +118,8 @@ def _by_word(
             several = "questions" in tools.get("clarify", ())
             arguments = {"questions": [asked]} if several else asked
             return Plan(calls=(ToolCall("clarify", arguments),))
-        case "fail" if not rest:
+        case "fail" if rest in ("", "model"):
+            # From a device only `fail model` comes so far: there `fail` fails at the hand-over.
             return Plan(status=400)
         case _ if word in MEDIA_KINDS and not rest and word in media:
             tag = "[[audio_as_voice]]\n" if word == "voice" else ""
@@ -229,7 +230,7 @@ def _newest(asked: str) -> str:
     """
     paragraphs = _SYSTEM_NOTE.sub("", asked).strip().split("\n\n")
     while len(paragraphs) > 1 and (
-        paragraphs[0].strip() == "fail"
+        paragraphs[0].strip() in ("fail", "fail model")
         or (paragraphs[0].startswith("[") and paragraphs[0].rstrip().endswith("]"))
     ):
         paragraphs.pop(0)

@@ -1,10 +1,12 @@
 """A Hermes plugin for the demo home: what the offline model's words cannot reach by themselves.
 
-- `approve CMD` asks for every command, also for one that Hermes finds harmless, and the tool's
-  result says which choice the user made (Hermes tells a model only that it was approved).
+- `approve CMD` asks for every command, also for one that Hermes finds harmless or that was allowed
+  for good before, and the tool's result says which choice the user made (Hermes tells a model only
+  that it was approved).
 - `approve2 CMD | CMD` has both requests open at once (Hermes starts the terminal calls of one
   answer one after the other).
 - `confirm` opens a slash confirmation, which no tool of a model can.
+- `fail` from a device makes the hand-over to Hermes fail, before a model could see it.
 
 It uses Hermes' own approval queue and confirmation, so what the device door sees is the real
 thing. It is installed in the demo's home and nowhere else.
@@ -13,6 +15,7 @@ thing. It is installed in the demo's home and nowhere else.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import re
@@ -21,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from gateway.platforms.base import BasePlatformAdapter
 from tools import approval
 from tools.terminal_tool import terminal_tool
 from tools.thread_context import propagate_context_to_thread
@@ -76,18 +80,23 @@ class Choices:
 
 
 choices = Choices()
+_calls = itertools.count(2)
 own_patterns: list[tuple[str, tuple[re.Pattern[str], str]]] = []
 
 
 def ask_about(command: str) -> None:
     """Make Hermes ask about this very command, unless it would anyway."""
-    if approval.detect_dangerous_command(command)[0]:
+    session = approval.get_current_session_key()
+    dangerous, known_by, _ = approval.detect_dangerous_command(command)
+    if dangerous and not approval.is_approved(session, known_by):
         return
-    # Hermes remembers "for this session" by the reason, so it names the command.
+    # Hermes remembers "for this session" and "always" by the reason: one that it has not heard.
     reason = f"you asked to be asked about: {command[:SHOWN_COMMAND]}"
+    while approval.is_approved(session, reason):
+        reason = f"{reason.partition(' (call ')[0]} (call {next(_calls)})"
     pattern = re.compile(rf"\s*{re.escape(command.strip().lower())}\s*\Z", re.IGNORECASE)
     own_patterns.append((command, (pattern, reason)))
-    DANGEROUS_PATTERNS_COMPILED.append((pattern, reason))
+    DANGEROUS_PATTERNS_COMPILED.insert(0, (pattern, reason))  # the first one that fits counts
     if len(own_patterns) > KEPT_PATTERNS:
         forget(own_patterns[0][0])
 
@@ -202,8 +211,25 @@ def _finished(task: asyncio.Task[None]) -> None:
         logger.error("the word confirm failed", exc_info=problem)
 
 
+class WordFail(RuntimeError):
+    """The word `fail` was said."""
+
+
+def refuse_the_word_fail() -> None:
+    """Make the hand-over of the message `fail` fail on every platform."""
+    take = BasePlatformAdapter.handle_message
+
+    async def handle_message(self: Any, event: Any) -> None:
+        if str(getattr(event, "text", "")).strip() == "fail":
+            raise WordFail("the word `fail` makes the hand-over fail")
+        await take(self, event)
+
+    BasePlatformAdapter.handle_message = handle_message
+
+
 def register(ctx: Any) -> None:
     """Called by Hermes once at start."""
+    refuse_the_word_fail()
     hooks: dict[str, Callable[..., Any]] = {
         "pre_tool_call": before_tool,
         "post_approval_response": after_choice,

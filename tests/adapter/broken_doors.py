@@ -6,6 +6,7 @@ with the title of the check that has to fail.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import json
@@ -124,6 +125,45 @@ class HelloTimeoutMissing(Faithful):
 
     def closing(self, talk: Conversation, code: int, reason: str) -> tuple[int, str] | None:
         return (code, reason) if talk.state.get("spoke") else None
+
+
+@named_by("crowds: of too many connections without hello the oldest goes")
+class StrangersKept(Faithful):
+    def closing(self, talk: Conversation, code: int, reason: str) -> tuple[int, str] | None:
+        return None if code == 1013 and not talk.hello else (code, reason)
+
+
+@named_by("crowds: of too many connections without hello the oldest goes")
+class NewestStrangerGoes(Faithful):
+    async def opened(self, talk: Conversation) -> None:
+        if sum(not known.hello for known in self.conversations) > 200:
+            await talk.end(1013, "full")
+
+
+@named_by("crowds: a client is let in within 2 s beside 300 strangers")
+class StrangersHoldOthersUp(Faithful):
+    async def inward(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        if _t(frame) == "hello":
+            await asyncio.sleep(len(self.conversations) / 100)
+        return (raw,)
+
+
+@named_by("crowds: after 20 failed hellos a minute the answers come later")
+class GuessesAnsweredAtOnce(Faithful):
+    async def inward(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        if _t(frame) == "hello" and str(frame.get("token")).startswith("wrong-"):
+            await talk.tell(error("auth_failed", fatal=True))
+            await talk.end(1008, "auth_failed")
+            return ()
+        return (raw,)
+
+
+@named_by("crowds: after 20 failed hellos a minute the answers come later")
+class GoodTokensPunishedToo(Faithful):
+    async def inward(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        if _t(frame) == "hello" and len(self.conversations) > 20:
+            await asyncio.sleep(3.0)
+        return (raw,)
 
 
 @named_by("hello: a second hello")

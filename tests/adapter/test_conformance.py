@@ -122,7 +122,10 @@ async def test_real_door_with_other_settings_passes_their_checks(overlay: dict[s
 
 async def test_man_in_the_middle_changes_nothing(unpunished: None) -> None:
     """What the broken doors are made with is itself no fault."""
-    titles = {title for _, title in FAULTS} - {"hello: no hello within 15 seconds"}
+    titles = {title for _, title in FAULTS} - {
+        "hello: no hello within 15 seconds",
+        "crowds: after 20 failed hellos a minute the answers come later",  # unpunished here
+    }
     async with door() as port, between(Faithful(), port) as middle:
         results = await conform(at(middle, patience=4.0), only=titles)
 
@@ -159,6 +162,7 @@ def test_faults_are_many_and_differ() -> None:
         "audio",
         "cards",
         "connection",
+        "crowds",
         "deliver",
         "deliveries",
         "envelope",

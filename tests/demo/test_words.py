@@ -102,6 +102,8 @@ def test_fail_is_an_error_and_its_text_does_not_stick_to_the_next_message() -> N
     """Hermes merges the text of a failed turn into the next user message."""
     assert plan(said("fail"), {}, {}).status == 400
     assert plan(said("fail\n\nhello"), {}, {}).text == "echo: hello"
+    assert plan(said("fail model"), {}, {}).status == 400
+    assert plan(said("fail model\n\nhello"), {}, {}).text == "echo: hello"
 
 
 def test_the_notes_of_hermes_are_not_echoed() -> None:

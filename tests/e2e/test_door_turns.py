@@ -138,7 +138,7 @@ async def test_a_failing_model_is_told_once(hermes: HermesProcess) -> None:
     """Hermes 0.19 reports the failure twice with one text; the app shows no text twice."""
     async with device_on(hermes) as client:
         mark = await greeted(client)
-        await client.text("fail")
+        await client.text("fail model")
         told = await client.wait(lambda f: f["t"] == "message", since=mark)
         assert "failed" in told["text"] or "rejected" in told["text"]
         await client.idle(since=mark)
@@ -149,6 +149,20 @@ async def test_a_failing_model_is_told_once(hermes: HermesProcess) -> None:
         mark = len(client.frames)
         await client.text("once more")
         await client.message("once more", since=mark)
+
+
+async def test_a_hand_over_that_fails_is_told_and_leaves_the_id_free(hermes: HermesProcess) -> None:
+    """Nothing is shown or kept of it; the same id may be used again."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("fail", id="refused")
+        told = await client.wait(lambda f: f["t"] == "error", since=mark)
+        assert (told["code"], told["fatal"], told["id"]) == ("internal_error", False, "refused")
+        await client.text("and now", id="refused")
+        await client.message("echo: and now", since=mark)
+        await client.idle(since=mark)
+
+        assert list(client.texts(mark).values()) == ["echo: and now"]
 
 
 async def test_a_repeated_id_reaches_the_agent_once(hermes: HermesProcess) -> None:

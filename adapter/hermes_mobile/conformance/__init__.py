@@ -10,6 +10,7 @@ frames alone and imports nothing of it.
     messages.py    the vectors: one message, one outcome
     scripts.py     the scenarios: several steps, their order
     extras.py      what no file can say: the upgrade, fragments, how texts are cut
+    floods.py      crowds: many strangers, many wrong tokens
     suite.py       which checks there are, and their run
     report.py      for people, as JSON and as JUnit
     command.py     the command line

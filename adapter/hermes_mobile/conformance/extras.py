@@ -12,6 +12,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 
 from .contract import shortened
+from .floods import guesses_get_slow, served_beside_strangers, strangers_are_bounded
 from .line import Failed, Line, Unreachable, shown
 from .scripts import read_message
 from .target import Target
@@ -34,7 +35,8 @@ _SEEN_AS_ONE = (
 
 @dataclass(frozen=True)
 class Extra:
-    """One check that is code. `supports`: additions it needs the door to offer."""
+    """One check that is code. `supports`: additions it needs the door to offer. `alone`: nothing
+    else may run beside it."""
 
     name: str
     section: str
@@ -42,6 +44,7 @@ class Extra:
     agent: bool = False
     supports: tuple[str, ...] = ()
     heavy: bool = False
+    alone: bool = False
 
 
 async def enter(
@@ -275,18 +278,23 @@ async def three_turns(target: Target, number: int) -> None:
     try:
         for turn in range(3):
             await line.say({"t": "text", "id": f"t{turn}", "text": f"turn {turn}"})
-            for pattern in (
-                {"t": "avatar", "state": "thinking"},
-                {"t": "typing"},
-                {"t": "message", "text": f"echo: turn {turn}"},
-                {"t": "avatar", "state": "speaking"},
-                {"t": "typing", "stop": True},
-                {"t": "avatar", "state": "idle"},
-            ):
-                await line.expect(pattern, {})
+            await line.expect({"t": "avatar", "state": "thinking"}, {})
+            await line.expect({"t": "typing", "stop": {"$absent": True}}, {})
+            first = await line.expect({"t": "message"}, {})
+            await line.expect({"t": "avatar", "state": "speaking"}, {})
+            found = await _whole(line, first)
+            if found != f"echo: turn {turn}":
+                raise Failed(f"the answer of turn {turn} is {shortened(repr(found), 120)}")
+            await line.expect({"t": "typing", "stop": True}, {})
+            await line.expect({"t": "avatar", "state": "idle"}, {})
         await line.quiet()
     finally:
         await line.close()
+
+
+async def _whole(line: Line, first: dict[str, Any]) -> str:
+    """The text of an answer of one chunk whose first frame came; a growing one has more."""
+    return first["text"] if first["final"] else (await read_message(line, ())).text
 
 
 EXTRAS: dict[str, tuple[Extra, ...]] = {
@@ -321,5 +329,25 @@ EXTRAS: dict[str, tuple[Extra, ...]] = {
             supports=("accepted",),
         ),
         Extra("three turns, each from thinking to idle", "turns", three_turns, agent=True),
+    ),
+    "crowds": (
+        Extra(
+            "a client is let in within 2 s beside 300 strangers",
+            "handshake",
+            served_beside_strangers,
+            alone=True,
+        ),
+        Extra(
+            "of too many connections without hello the oldest goes",
+            "handshake",
+            strangers_are_bounded,
+            alone=True,
+        ),
+        Extra(
+            "after 20 failed hellos a minute the answers come later",
+            "handshake",
+            guesses_get_slow,
+            alone=True,
+        ),
     ),
 }

@@ -24,6 +24,8 @@ __all__ = ["Check", "Result", "Suite", "look"]
 
 # Checks that wait for the door's own clocks run beside all others.
 AT_ONCE = 8
+# A real agent works on a few turns at a time; what waits longer would be taken for lost.
+HERMES_AT_ONCE = 2
 WAITING_AT_ONCE = 64
 HEAVY_AT_ONCE = 1
 CHECK_SECONDS = 90.0
@@ -82,6 +84,7 @@ class Check:
     locks: frozenset[str] = frozenset()
     waits: bool = False
     heavy: bool = False
+    alone: bool = False
 
     @property
     def title(self) -> str:
@@ -198,13 +201,16 @@ class Suite:
                     missing = _not_offered(extra.supports)
                 elif self.target.settings:
                     missing = _other_settings({})
+                elif extra.alone and self.quick:
+                    missing = "a crowd: not with --quick"
 
                 def play(target: Target, extra: Any = extra, number: int = number) -> Any:
                     return extra.play(target, number)
 
                 yield Check(
-                    number, group, extra.name, extra.section, play, missing, heavy=extra.heavy
-                )
+                    number, group, extra.name, extra.section, play, missing,
+                    heavy=extra.heavy, alone=extra.alone,
+                )  # fmt: skip
 
     def _check(
         self,
@@ -231,6 +237,8 @@ class Suite:
             missing = _other_settings(item.get("settings", {}))
         elif not target.agent and needs_agent(item):
             missing = _NO_AGENT
+        elif target.hermes and "hermes" in item:
+            missing = f"not with a real Hermes Agent: {item['hermes']}"
         elif missing is None and not target.offers.issuperset(named):
             missing = _not_offered(named)
         elif missing is None and slow and self.quick:
@@ -255,7 +263,7 @@ class Suite:
         """Carry out every check; `told` hears of each result. Ends after `limit` seconds."""
         results: dict[int, Result] = {}
         locks = {name: asyncio.Lock() for name in ("home", "bound")}
-        some = asyncio.Semaphore(AT_ONCE)
+        some = asyncio.Semaphore(HERMES_AT_ONCE if self.target.hermes else AT_ONCE)
         waiting = asyncio.Semaphore(WAITING_AT_ONCE)
         heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
 
@@ -272,14 +280,25 @@ class Suite:
                 await stack.enter_async_context(waiting if check.waits else some)
                 note(await self._one(check))
 
-        tasks = []
+        async def one_by_one(checks: list[Check], after: list[asyncio.Task[None]]) -> None:
+            if after:
+                await asyncio.wait(after)
+            for check in checks:
+                note(await self._one(check))
+
+        tasks: list[asyncio.Task[None]] = []
+        alone: list[Check] = []
         # A door answers a failed hello the later the more there were: those first of whose kind
         # only one can run at a time.
         for check in sorted(self.checks, key=lambda check: not (check.locks and check.waits)):
             if check.missing is not None:
                 note(Result(check, NOT_RUN, check.missing))
+            elif check.alone:
+                alone.append(check)
             else:
                 tasks.append(asyncio.create_task(one(check)))
+        if alone:
+            tasks.append(asyncio.create_task(one_by_one(alone, list(tasks))))
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=limit)
             for task in late:

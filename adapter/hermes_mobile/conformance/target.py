@@ -45,7 +45,10 @@ class Needs(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """A door under test. `settings`: in which of its settings it differs from the contract's."""
+    """A door under test. `settings`: in which of its settings it differs from the contract's.
+
+    `hermes`: a real Hermes Agent answers, by a model that knows the scripted agent's words.
+    """
 
     url: str
     token: str = field(repr=False)
@@ -55,6 +58,7 @@ class Target:
     home: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     agent: bool = True
+    hermes: bool = False
     offers: frozenset[str] = frozenset()
     patience: float = 10.0
     run: str = field(default_factory=lambda: secrets.token_hex(3))
@@ -70,6 +74,7 @@ class Target:
         home: str = "",
         settings: Mapping[str, str] | None = None,
         agent: bool = True,
+        hermes: bool = False,
         patience: float = 10.0,
     ) -> Target:
         """Raises `TargetError`. `extra` is written as MOBILE_EXTRA_TOKENS is."""
@@ -98,6 +103,7 @@ class Target:
             home=home.strip().removeprefix("mobile:"),
             settings=dict(settings or {}),
             agent=agent,
+            hermes=hermes,
             patience=patience,
         )
 
