@@ -1,6 +1,6 @@
 """The servers that the device door is measured beside; run as `python -m bench.door_servers KIND`.
 
-Each prints its port and serves until its standard input closes. All but `door` are bare: they
+Each prints its port and serves until its standard input closes. All but the doors are bare: they
 decode the JSON of a frame and write JSON back. A bare server also understands
 `{"t":"push","n":N}`: N frames of the size of a streamed edit, one for each turn of the loop.
 """
@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:  # a bare server shall not hold the product in its memory
+    from hermes_mobile.server import Door, Incoming
 
 TOKEN = "bench-token-0123456789"
 EDIT = "A streamed answer grows by a word at a time, and every revision is the whole text. " * 5
@@ -40,33 +44,18 @@ def _answer(frame: dict[str, Any]) -> bytes:
     return _encode(frame)
 
 
-async def door() -> int:
-    """The product, with an agent that answers at once."""
-    from hermes_mobile.server import Answered, Door, Incoming
+async def open_door(take: Callable[[Door, Incoming], object], *, coroutine: bool = False) -> int:
+    """The product, with an agent that answers a message by `take`; its port.
+
+    `coroutine`: the agent is asked by a coroutine instead of a plain call.
+    """
+    from hermes_mobile.server import Answered, Door
     from hermes_mobile.settings import Settings
 
-    class Instant:
-        door: Door
-
-        def submit(self, incoming: Incoming) -> None:
-            chat, text = incoming.chat, incoming.text
-            if incoming.data:
-                self.door.say(chat, f"{len(incoming.data)} bytes")
-            elif text.startswith("push "):
-                asyncio.get_running_loop().create_task(self.stream(chat, int(text[5:])))
-            elif text.startswith("turn "):
-                self.door.turn_started(chat)
-                self.door.say(chat, text)
-                self.door.turn_ended(chat)
-            else:
-                self.door.say(chat, text)
-
-        async def stream(self, chat: str, count: int) -> None:
-            message = self.door.say(chat, EDIT, final=False)
-            for index in range(1, count):
-                self.door.say(chat, f"{EDIT}{index}", message_id=message, final=False)
-                await asyncio.sleep(0)
-            self.door.say(chat, "done", message_id=message)
+    class Plain:
+        def submit(self, incoming: Incoming) -> Awaitable[None] | None:
+            take(opened, incoming)
+            return None
 
         async def answer(self, card: object, option_id: str, text: str | None) -> Answered:
             return Answered(False)
@@ -74,10 +63,45 @@ async def door() -> int:
         async def expired(self, card: object) -> None:
             pass
 
-    agent = Instant()
-    agent.door = Door(Settings(token=TOKEN, port=0), agent)
-    await agent.door.start()
-    return agent.door.port
+    class Waiting(Plain):
+        async def submit(self, incoming: Incoming) -> None:
+            take(opened, incoming)
+
+    opened = Door(Settings(token=TOKEN, port=0), Waiting() if coroutine else Plain())
+    await opened.start()
+    return opened.port
+
+
+def _answer_at_once(door: Door, incoming: Incoming) -> None:
+    chat, text = incoming.chat, incoming.text
+    if incoming.data:
+        door.say(chat, f"{len(incoming.data)} bytes")
+    elif text.startswith("push "):
+        asyncio.get_running_loop().create_task(_stream(door, chat, int(text[5:])))
+    elif text.startswith("turn "):
+        door.turn_started(chat)
+        door.say(chat, text)
+        door.turn_ended(chat)
+    else:
+        door.say(chat, text)
+
+
+async def _stream(door: Door, chat: str, count: int) -> None:
+    message = door.say(chat, EDIT, final=False)
+    for index in range(1, count):
+        door.say(chat, f"{EDIT}{index}", message_id=message, final=False)
+        await asyncio.sleep(0)
+    door.say(chat, "done", message_id=message)
+
+
+async def door() -> int:
+    """The product, with an agent that answers in the call."""
+    return await open_door(_answer_at_once)
+
+
+async def door_coroutine() -> int:
+    """The product, with an agent that answers in a coroutine."""
+    return await open_door(_answer_at_once, coroutine=True)
 
 
 async def picows_bare() -> int:
@@ -166,6 +190,7 @@ async def aiohttp_bare() -> int:
 
 KINDS = {
     "door": door,
+    "door, coroutine": door_coroutine,
     "picows": picows_bare,
     "websockets": websockets_bare,
     "aiohttp": aiohttp_bare,

@@ -13,11 +13,14 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .door_servers import EDIT, MAX_BYTES, TOKEN
+from .door_servers import EDIT, MAX_BYTES, open_door
+
+if TYPE_CHECKING:
+    from hermes_mobile.server import Door, Incoming
 
 _PACE = re.compile(r"pace (\d+) (\d+)")
 _encode = msgspec.json.Encoder().encode
@@ -43,37 +46,23 @@ async def _revisions(count: int, interval: float, show: Callable[[str, bool], ob
         show(f"{EDIT}{number} t={time.monotonic_ns()} ", number == count)
 
 
+def _answer(door: Door, incoming: Incoming) -> None:
+    chat = incoming.chat
+    message: str | None = None
+
+    def show(text: str, final: bool) -> None:
+        nonlocal message
+        message = door.say(chat, text, message_id=message, final=final)
+
+    if incoming.data:
+        door.say(chat, f"{len(incoming.data)} bytes")
+    elif not _pace(incoming.text, show):
+        door.say(chat, incoming.text)
+
+
 async def door() -> int:
     """The product, with an agent that streams at a given pace and answers a file with its size."""
-    from hermes_mobile.server import Answered, Door, Incoming
-    from hermes_mobile.settings import Settings
-
-    class Paced:
-        door: Door
-
-        async def submit(self, incoming: Incoming) -> None:
-            chat = incoming.chat
-            message: str | None = None
-
-            def show(text: str, final: bool) -> None:
-                nonlocal message
-                message = self.door.say(chat, text, message_id=message, final=final)
-
-            if incoming.data:
-                self.door.say(chat, f"{len(incoming.data)} bytes")
-            elif not _pace(incoming.text, show):
-                self.door.say(chat, incoming.text)
-
-        async def answer(self, card: object, option_id: str, text: str | None) -> Answered:
-            return Answered(False)
-
-        async def expired(self, card: object) -> None:
-            pass
-
-    agent = Paced()
-    agent.door = Door(Settings(token=TOKEN, port=0), agent)
-    await agent.door.start()
-    return agent.door.port
+    return await open_door(_answer)
 
 
 async def bare() -> int:
