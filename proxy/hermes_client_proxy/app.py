@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import inspect
 import re
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -71,7 +70,7 @@ class Exchange:
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.method: str = scope["method"]
         self.query = QueryParams(scope["query_string"])
-        self.request_id = "req_" + secrets.token_hex(12)
+        self.request_id = contract.made_id("req_")
         self.params: dict[str, str] = {}
         self.began = time.monotonic()
         self.spent = Spent()
@@ -91,7 +90,7 @@ class Exchange:
             ),
             None,
         )
-        self.trace_id = self.given_trace or "trace_" + secrets.token_hex(16)
+        self.trace_id = self.given_trace or contract.made_id("trace_")
 
     @property
     def trace(self) -> Trace:

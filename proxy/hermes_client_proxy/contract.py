@@ -7,6 +7,7 @@ This module knows msgspec and nothing else of the package.
 from __future__ import annotations
 
 import re
+import secrets
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -267,6 +268,11 @@ def _validation_sentence(error: msgspec.ValidationError) -> str:
     # msgspec quotes the offending value only for enumerations; the contract never echoes input.
     text = re.sub(r"Invalid enum value .*?( - at|$)", r"Value not allowed\1", text)
     return text[:300]
+
+
+def made_id(prefix: str) -> str:
+    """A new id for a trace or a request."""
+    return prefix + secrets.token_hex(16)
 
 
 def valid_trace_id(value: object) -> bool:

@@ -8,10 +8,15 @@ an idle connection that was answered once is no better.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import OrderedDict
+from http import HTTPMethod, HTTPStatus
 from typing import Any, Final
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from .contract import BAD_REQUEST, ErrorBody, made_id
 
 REQUEST_TIMEOUT: Final = 30.0
 """Seconds from the connection, or from a request's first byte, to its last."""
@@ -26,6 +31,9 @@ MAX_WAITING: Final = 256
 MAX_WAITING_BYTES: Final = 33_554_432
 """Bytes that have come on all of these together; beyond this the oldest is closed too."""
 
+_METHOD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) [^\r\n]")
+_METHODS = frozenset(method.value.encode() for method in HTTPMethod)
+
 
 class Doorstep(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 connection with these bounds."""
@@ -39,6 +47,7 @@ class Doorstep(HttpToolsProtocol):
     _in_head = True
     _whole = False
     _head_size = 0
+    _first_bytes = b""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -50,6 +59,8 @@ class Doorstep(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
+            if not self._head_size:
+                self._first_bytes = data[:32]
             self._head_size += len(data)
         if self in self._waiting:
             self._bytes += len(data)
@@ -81,6 +92,30 @@ class Doorstep(HttpToolsProtocol):
         if not self._serving and not self.transport.is_closing():
             self._wait(IDLE_TIMEOUT if self._whole else REST_TIMEOUT)
             self._idle[self] = None
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP, or names a method that HTTP does not have, is refused in the contract's
+        words too."""
+        trace_id, request_id = made_id("trace_"), made_id("req_")
+        status, sentence = 400, "This is no HTTP request."
+        method = _METHOD.match(self._first_bytes)
+        if method is not None and method[1] not in _METHODS:
+            status, sentence = 405, "HTTP has no such method; this server takes GET and POST."
+        body = msgspec.json.encode(ErrorBody(False, BAD_REQUEST, sentence, trace_id, request_id))
+        head = [
+            b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode()),
+            b"cache-control: no-store",
+            b"content-type: application/json; charset=utf-8",
+            b"x-content-type-options: nosniff",
+            b"x-trace-id: " + trace_id.encode(),
+            b"x-request-id: " + request_id.encode(),
+            b"content-length: %d" % len(body),
+            b"connection: close",
+        ]
+        if status == 405:
+            head.append(b"allow: GET, POST")
+        self.transport.write(b"\r\n".join([*head, b"", body]))
+        self.transport.close()
 
     @property
     def _serving(self) -> bool:

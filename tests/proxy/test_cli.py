@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -157,3 +158,29 @@ def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_setting_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings"]) == 0
     assert "MNOTE_WEB_HERMES_API_KEY" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b"BREW /api/hermes/client/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 405),
+        (b"get /api/hermes/client/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 405),
+        (b"GET /api/hermes/client/models HTTP/9.9\r\n\r\n", 400),
+        (b"POST /x HTTP/1.1\r\nContent-Length: abc\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+async def test_what_is_no_http_has_the_error_body_too(raw: bytes, status: int) -> None:
+    async with serve(lines=3) as served:
+        reader, writer = await asyncio.open_connection(*served.url.partition("//")[2].split(":"))
+        writer.write(raw)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    error = json.loads(body)
+    assert (error["ok"], error["code"]) == (False, "hermes_client_bad_request")
+    assert f"x-trace-id: {error['traceId']}" in head.decode()
+    assert f"x-request-id: {error['requestId']}" in head.decode()
