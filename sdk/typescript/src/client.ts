@@ -205,27 +205,34 @@ export class HermesClient {
     this.#connection.networkChanged();
   }
 
-  /** Resolves at the next (or the present) `ready`; rejects with `stopped` if the client stops first. */
+  /**
+   * Resolves at the next (or the present) `ready`. Rejects with the reason's code if the client stops
+   * first, or has stopped already; a client that was never connected is waited for.
+   */
   whenReady(): Promise<ReadyInfo> {
     if (this.#ready !== undefined) return Promise.resolve(this.#ready);
     return new Promise((resolve, reject) => {
+      const leave = (): void => {
+        for (const stop of off) stop();
+      };
+      const look = (state: ConnectionState): void => {
+        if (state.phase !== "stopped") return;
+        leave();
+        reject(
+          new HermesError(state.reason?.code ?? "stopped", state.reason?.message ?? "Stopped."),
+        );
+      };
       const off = [
         this.on("ready", (ready) => {
-          off.forEach((stop) => {
-            stop();
-          });
+          leave();
           resolve(ready);
         }),
-        this.on("state", (state) => {
-          if (state.phase !== "stopped") return;
-          off.forEach((stop) => {
-            stop();
-          });
-          reject(
-            new HermesError(state.reason?.code ?? "stopped", state.reason?.message ?? "Stopped."),
-          );
-        }),
+        this.on("state", look),
       ];
+      // Not at once: `connect()` may be the very next call.
+      void Promise.resolve().then(() => {
+        if (this.state.phase === "stopped" && this.state.reason !== undefined) look(this.state);
+      });
     });
   }
 

@@ -433,6 +433,17 @@ test("whenReady() resolves at ready and rejects at a terminal refusal.", async (
   await refused;
 });
 
+test("whenReady() of a client that has stopped tells why, unless it is connected again.", async () => {
+  const bench = makeBench();
+  await bench.ready();
+  bench.client.close();
+  await expect(bench.client.whenReady()).rejects.toMatchObject({ code: "closed" });
+
+  const again = bench.client.whenReady();
+  await bench.ready();
+  expect((await again).session).toBe("mobile:tel-1");
+});
+
 test("Frames nobody knows pass through; broken ones are a warning and no end.", async () => {
   const bench = makeBench();
   const socket = await bench.ready();
