@@ -80,8 +80,24 @@ class Choices:
 
 
 choices = Choices()
-_calls = itertools.count(2)
-own_patterns: list[tuple[str, tuple[re.Pattern[str], str]]] = []
+
+
+class Asked:
+    """A pattern of Hermes' list that finds one command of one session dangerous."""
+
+    def __init__(self, session: str, command: str) -> None:
+        self.session = session
+        self.command = command
+        self._pattern = re.compile(rf"\s*{re.escape(command.strip())}\s*\Z", re.IGNORECASE)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """As a compiled pattern's; another session's same command is nothing to it."""
+        if approval.get_current_session_key() != self.session:
+            return None
+        return self._pattern.search(text)
+
+
+_calls = itertools.count(1)
 
 
 def ask_about(command: str) -> None:
@@ -91,22 +107,21 @@ def ask_about(command: str) -> None:
     if dangerous and not approval.is_approved(session, known_by):
         return
     # Hermes remembers "for this session" and "always" by the reason: one that it has not heard.
-    reason = f"you asked to be asked about: {command[:SHOWN_COMMAND]}"
-    while approval.is_approved(session, reason):
-        reason = f"{reason.partition(' (call ')[0]} (call {next(_calls)})"
-    pattern = re.compile(rf"\s*{re.escape(command.strip().lower())}\s*\Z", re.IGNORECASE)
-    own_patterns.append((command, (pattern, reason)))
-    DANGEROUS_PATTERNS_COMPILED.insert(0, (pattern, reason))  # the first one that fits counts
-    if len(own_patterns) > KEPT_PATTERNS:
-        forget(own_patterns[0][0])
+    reason = f"you asked to be asked about: {command[:SHOWN_COMMAND]} (call {next(_calls)})"
+    # The first one that fits counts.
+    DANGEROUS_PATTERNS_COMPILED.insert(0, (Asked(session, command), reason))
+    own = [entry for entry in DANGEROUS_PATTERNS_COMPILED if isinstance(entry[0], Asked)]
+    if len(own) > KEPT_PATTERNS:
+        DANGEROUS_PATTERNS_COMPILED.remove(own[-1])
 
 
 def forget(command: str) -> None:
     """The call is over: the same command without the word is not asked about."""
-    for entry in [entry for entry in own_patterns if entry[0] == command]:
-        own_patterns.remove(entry)
-        if entry[1] in DANGEROUS_PATTERNS_COMPILED:
-            DANGEROUS_PATTERNS_COMPILED.remove(entry[1])
+    session = approval.get_current_session_key()
+    for entry in list(DANGEROUS_PATTERNS_COMPILED):
+        asked = entry[0]
+        if isinstance(asked, Asked) and (asked.session, asked.command) == (session, command):
+            DANGEROUS_PATTERNS_COMPILED.remove(entry)
 
 
 def before_tool(*, tool_name: str, args: Any, tool_call_id: str = "", **_: Any) -> None:

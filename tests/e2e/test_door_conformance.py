@@ -16,6 +16,7 @@ SETTINGS = load("door.json")["settings"]
 # What Hermes itself does otherwise, and the contract says so.
 NOT_HERMES = {
     "cards: two approvals at once: each answer reaches its own",
+    "cards: the frames around a card, in their order",
     "text: white space inside and around is kept",
     "turns: the frames of a turn, in their order",
     "turns: texts that are sent at once are answered in order",
