@@ -3,6 +3,7 @@ import {
   HermesPanelClient,
   PanelError,
   RUN_END_EVENTS,
+  isRunEvent,
   type ApprovalChoice,
   type Model,
   type RunEvent,
@@ -15,6 +16,7 @@ import {
   isOver,
   tellsAgain,
   turnsOf,
+  withoutOpen,
   type Problem,
   type Turn,
 } from "./transcript.ts";
@@ -390,7 +392,11 @@ export class PanelModel {
 
   /** The turn without what an answer that is told anew tells again. What only comes last stays shown. */
   #begun(turn: Turn, event: RunEvent): Turn {
-    if (!this.#anew || !tellsAgain(turn, event)) return turn;
+    if (!this.#anew) return turn;
+    // The server that tells anew lost the details of what was open: it asks under another id.
+    if (!tellsAgain(turn, event)) {
+      return isRunEvent(event, "approval.request") ? withoutOpen(turn) : turn;
+    }
     this.#anew = false;
     return { ...turn, parts: turn.parts.filter(({ kind }) => kind === "note") };
   }

@@ -138,13 +138,19 @@ export function approvalChanged(
   return { ...turn, parts };
 }
 
+/** The turn with every card closed that still waits for an answer. */
+export function withoutOpen(turn: Turn): Turn {
+  const parts = turn.parts.map((part): Part => {
+    const open = part.kind === "approval" && (part.state === "open" || part.state === "sending");
+    return open ? { ...part, state: "closed" } : part;
+  });
+  return { ...turn, parts };
+}
+
 function ended(turn: Turn, event: RunEvent): Turn {
-  let parts = turn.parts.map((part): Part => {
+  let parts = withoutOpen(turn).parts.map((part): Part => {
     if (part.kind === "tool" && part.state === "running") {
       return { ...part, state: TOOL_STATE_AT_END[event.event] ?? "failed" };
-    }
-    if (part.kind === "approval" && (part.state === "open" || part.state === "sending")) {
-      return { ...part, state: "closed" };
     }
     return part;
   });

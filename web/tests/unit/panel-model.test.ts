@@ -315,6 +315,9 @@ test("An answer that is told anew is not doubled, and one whose beginning is los
     { event: "approval.request", approvalId: "a2", command: "", choices: ["deny"] },
   );
   expect(texts(model)).toEqual(["one two three"]);
+  expect(
+    model.turns.at(-1)?.parts.flatMap((part) => (part.kind === "approval" ? [part.state] : [])),
+  ).toEqual(["closed", "open"]); // the request that was lost is asked again under another id
   await watching.say({ event: "run.completed", output: "one two three four" });
   expect(texts(model)).toEqual(["one two three four"]);
 });
