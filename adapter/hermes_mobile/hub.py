@@ -1,9 +1,9 @@
 """Connections, devices, turns, avatar, cards and timers: frames in, effects out.
 
 The core of the device door. It decides everything and waits for nothing: no socket, no clock, no
-Hermes. Every input takes `now` in seconds of any steady clock; what shall happen is read from
-`effects()` in order, and what is written to a connection from `next_frames()`. The shell's loop is:
-feed, drain the effects, write, re-arm the timer for `next_deadline()`.
+Hermes. Every input takes `now` in seconds of any steady clock; what shall happen is taken from
+`effects` in order, and what is written to a connection from `next_frames()`. The shell's loop is:
+feed, drain the effects, write, re-arm the timer for `due`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import logging
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -32,7 +32,6 @@ from .outbox import (
     OutboxFull,
     OutgoingMedia,
     Ready,
-    Revision,
 )
 from .outbox import State as StateItem
 from .prompts import OTHER, Card, OpenCard, Prompts, State, judge
@@ -251,24 +250,16 @@ class Hub:
         self._pausing: set[Device] = set()
         self._texts: dict[str, Incoming] = {}  # typed answers on their way, by card id
         self._unseen: dict[str, Deferred] = {}  # cards that wait to be shown, by card id
-        self._effects: deque[Effect] = deque()
-        self._due: float | None = None
+        # What is to be done, in this order; the shell takes it from the left.
+        self.effects: deque[Effect] = deque()
+        # When `tick` has to be called next; it may find nothing to do, and then says when next.
+        self.due: float | None = None
         # Ids are the server's own: never the same again, also after a restart.
         self._ids = itertools.count()
         self._id_prefix = secrets.token_hex(5)
 
     # ----------------------------------------------------------------------------------------------
     # Out
-
-    @property
-    def pending(self) -> bool:
-        """Whether there are effects to drain."""
-        return bool(self._effects)
-
-    def effects(self) -> Iterator[Effect]:
-        """Drain what is to be done, in order."""
-        while self._effects:
-            yield self._effects.popleft()
 
     def next_frames(self, conn: ConnId, now: float, room: int = BATCH_BYTES) -> list[bytes]:
         """The next frames to write to `conn`, none when nothing waits. They count as sent.
@@ -281,27 +272,20 @@ class Hub:
         connection.woken = False
         frames = connection.box.next_frames(conn, connection.partial, now, room)
         for frame in frames:
-            self._wrote(connection, frame)
+            connection.frames_out += 1
+            connection.bytes_out += len(frame)
+            self._sent[frame[FIRST] - frame[SECOND]] += 1
         return frames
-
-    def _wrote(self, connection: Connection, frame: bytes) -> None:
-        connection.frames_out += 1
-        connection.bytes_out += len(frame)
-        self._sent[frame[FIRST] - frame[SECOND]] += 1
 
     def next_frame(self, conn: ConnId, now: float) -> bytes | None:
         """As `next_frames`, one at a time; None when nothing waits."""
         frames = self.next_frames(conn, now, 1)
         return frames[0] if frames else None
 
-    def next_deadline(self) -> float | None:
-        """When `tick` has to be called next; it may find nothing to do, and then says when next."""
-        return self._due
-
     def _due_by(self, at: float) -> None:
         """`tick` must be called at `at` at the latest."""
-        if self._due is None or at < self._due:
-            self._due = at
+        if self.due is None or at < self.due:
+            self.due = at
 
     def _earliest(self) -> float | None:
         deadlines = [at for at, _, _ in self._rejections.values()]
@@ -331,7 +315,7 @@ class Hub:
         for device in list(self._pausing):
             if device.idle_at is not None and device.idle_at <= now:
                 self._quiet(device, now)
-        self._due = self._earliest()
+        self.due = self._earliest()
 
     # ----------------------------------------------------------------------------------------------
     # Connections
@@ -567,8 +551,10 @@ class Hub:
             connection.refused = True
             connection.ended = connection.ended or reason
             if last is not None:
-                self._wrote(connection, last)
-        self._effects.append(Close(conn, code, reason, last))
+                connection.frames_out += 1
+                connection.bytes_out += len(last)
+                self._sent[last[FIRST] - last[SECOND]] += 1
+        self.effects.append(Close(conn, code, reason, last))
 
     def too_slow(self, conn: ConnId) -> None:
         """The shell could not write for too long, or a box is full: cut this one connection off."""
@@ -599,7 +585,7 @@ class Hub:
     def _wake(self, connection: Connection | None) -> None:
         if connection is not None and not connection.woken and connection.box.frames:
             connection.woken = True
-            self._effects.append(Wake(connection.id))
+            self.effects.append(Wake(connection.id))
 
     def device(self, chat: str) -> Device:
         """The device of an address, also one that was never here: its answers wait for it."""
@@ -628,7 +614,7 @@ class Hub:
         answer = answers.get(edit_of) if edit_of is not None else None
         live = answer is not None
         if answer is None:
-            id = edit_of or self._new_id("m")
+            id = edit_of or f"m-{self._id_prefix}{next(self._ids)}"
             answer = answers[id] = Answer(id, "", final, answers, shown=edit_of is not None)
             device.said += 1
         answer.text = text if text.isascii() else well_formed(text)
@@ -647,9 +633,6 @@ class Hub:
         self._spoke(device, now)
         return answer.id
 
-    def _new_id(self, kind: str) -> str:
-        return f"{kind}-{self._id_prefix}{next(self._ids)}"
-
     def withdraw(self, chat: str, message_id: str, now: float) -> None:
         """An open answer that will not be completed: final as it was last shown."""
         device = self.devices.get(chat)
@@ -661,7 +644,7 @@ class Hub:
     def show(self, chat: str, media: OutgoingMedia, now: float) -> str:
         """Show a file; its id. Raises `OutboxFull` as `say` does."""
         device = self.device(chat)
-        id = self._new_id("f")
+        id = f"f-{self._id_prefix}{next(self._ids)}"
         try:
             if device.conn is None:
                 self._check_absent(device, len(media.data))
@@ -676,11 +659,12 @@ class Hub:
     def deliver(self, chat: str, text: str, media: OutgoingMedia | None, now: float) -> None:
         """A text, then a file: both or, by `OutboxFull`, none, so that a retry doubles nothing."""
         device = self.device(chat)
-        if media is not None and not device.box.has_room(
-            Revision(Answer("", text, True)), File("", media)
-        ):
-            self._cut_full(device)
-            raise OutboxFull
+        if media is not None:
+            words = Answer("", text, True)
+            words.weigh()
+            if not device.box.has_room(words, File("", media)):
+                self._cut_full(device)
+                raise OutboxFull
         if text:
             self.say(chat, text, now=now)
         if media is not None:
@@ -843,7 +827,7 @@ class Hub:
         if incoming.kind == "text" and self.prompts.open:
             awaiting = self._awaiting_text(device)
         if awaiting is None:
-            self._effects.append(Submit(incoming))
+            self.effects.append(Submit(incoming))
             return
         self._texts[awaiting.id] = incoming
         if awaiting.state is State.AWAITING_TEXT:
@@ -856,8 +840,8 @@ class Hub:
     def repeat(self, device: Device, id: str, now: float) -> None:
         """A message came again: the agent's having taken it is told again."""
         self.counters.repeats += 1
-        if self.dedup.look(f"{device.id}:{id}", now) is Seen.TAKEN:
-            self._accept(device, id)
+        if device.conn is not None and self.dedup.look(f"{device.id}:{id}", now) is Seen.TAKEN:
+            self._accept(device.conn, id)
 
     def _awaiting_text(self, device: Device) -> OpenCard | None:
         """The card whose answer the person types next, also while the agent hears of `other`."""
@@ -876,8 +860,8 @@ class Hub:
         if device is not None:
             if device.conn is None:
                 self._forget(device)
-            elif device.conn.accepted:
-                self._accept(device, incoming.id)
+            else:
+                self._accept(device.conn, incoming.id)
 
     def refused(self, incoming: Incoming, now: float) -> None:
         """The hand-over failed: the id is free again and the device hears of it."""
@@ -903,9 +887,8 @@ class Hub:
             device.under_way_bytes -= len(incoming.data)
         return device
 
-    def _accept(self, device: Device, id: str) -> None:
-        connection = device.conn
-        if connection is not None and connection.accepted:
+    def _accept(self, connection: Connection, id: str) -> None:
+        if connection.accepted:
             self.post(connection, encode(Accepted(id)))
 
     # ----------------------------------------------------------------------------------------------
@@ -971,7 +954,7 @@ class Hub:
     def _tell(self, opened: OpenCard, option_id: str, text: str | None) -> None:
         opened.state = State.ANSWERING
         opened.answer = (option_id, text)
-        self._effects.append(Tell(opened.id, opened.card, option_id, text))
+        self.effects.append(Tell(opened.id, opened.card, option_id, text))
 
     def answered(self, card_id: str, taken: bool, then: str | None, now: float) -> None:
         """The agent took the answer, or no longer waits for it. `then`: a text to show after."""
@@ -994,7 +977,7 @@ class Hub:
             if incoming is not None and taken:
                 self.taken(incoming, now)
             elif incoming is not None:  # nobody waits for it as an answer: an ordinary message
-                self._effects.append(Submit(incoming))
+                self.effects.append(Submit(incoming))
         if taken and then:
             with contextlib.suppress(OutboxFull):  # the device is cut off, which is logged
                 self.say(opened.chat, then, now=now)
@@ -1039,7 +1022,7 @@ class Hub:
         if opened.state is State.AWAITING_TEXT:
             option_id = OTHER
         self._settle(device, opened.id, option_id, expired=True)
-        self._effects.append(Expired(opened.card))
+        self.effects.append(Expired(opened.card))
         self._wake(device.conn)
 
     def _settle(

@@ -50,25 +50,6 @@ class OutgoingMedia:
     reply_to: str | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Answer:
-    """A text of the agent under one id, in its newest form.
-
-    `among`: where it is kept by its id until its final form leaves.
-    """
-
-    id: str
-    text: str
-    final: bool
-    among: dict[str, Answer] | None = None
-    shown: bool = False  # a device has seen an earlier revision: the next one is an edit
-    pending: Revision | None = None  # stands in the box and has not begun to leave
-    # What the current connection was last sent, so that only changes need be sent again.
-    sent: Sequence[str] = ()
-    sent_to: int = -1
-    sent_final: bool = False
-
-
 class Item:
     """Something that leaves as frames: about `weight` bytes in about `number` frames."""
 
@@ -137,35 +118,66 @@ class Again(Deferred):
     of_connection = True
 
 
-class Revision(Item):
-    """The newest text of an answer."""
+class Answer(Item):
+    """A text of the agent under one id, in its newest form.
 
-    __slots__ = ("answer",)
+    `among`: where it is kept by its id until its final form leaves. `shown`: a device has seen an
+    earlier revision, so the next one is an edit.
+    """
 
-    def __init__(self, answer: Answer) -> None:
-        self.answer = answer
-        self.weigh()
+    __slots__ = (
+        "among",
+        "final",
+        "id",
+        "sent",
+        "sent_final",
+        "sent_to",
+        "shown",
+        "text",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        text: str,
+        final: bool,
+        among: dict[str, Answer] | None = None,
+        *,
+        shown: bool = False,
+    ) -> None:
+        self.id = id
+        self.text = text
+        self.final = final
+        self.among = among
+        self.shown = shown
+        self.waiting = False  # stands in the box and has not begun to leave
+        # What the current connection was last sent, so that only changes need be sent again.
+        self.sent: Sequence[str] = ()
+        self.sent_to = -1
+        self.sent_final = False
 
     def weigh(self) -> None:
-        """Take note of what the answer's text weighs now."""
-        text = self.answer.text
-        size = len(text)
-        self.weight = (size if text.isascii() else 4 * size) + 128
+        """Take note of what the text weighs now."""
+        size = len(self.text)
+        self.weight = (size if self.text.isascii() else 4 * size) + 128
         self.number = 1 + size // DEFAULT_CHUNK_LIMIT
 
     def frames(self, conn: int, partial: bool, now: float) -> list[bytes]:
-        answer = self.answer
-        before = answer.sent if answer.sent_to == conn else ()
-        chunks = split(answer.text, previous=answer.sent)
-        last = len(chunks) - 1
-        final, edit = answer.final, answer.shown
-        if before == chunks and answer.sent_final == final:
+        text, final, edit = self.text, self.final, self.shown
+        before = self.sent if self.sent_to == conn else ()
+        if len(text) <= DEFAULT_CHUNK_LIMIT:
+            chunks: Sequence[str] = (text,)
+        else:
+            chunks = split(text, previous=self.sent)
+        if before == chunks and self.sent_final == final:
             return []
-        answer.sent, answer.sent_to, answer.sent_final, answer.shown = chunks, conn, final, True
-        if final and answer.among is not None and answer.among.get(answer.id) is answer:
-            del answer.among[answer.id]
+        self.sent, self.sent_to, self.sent_final, self.shown = chunks, conn, final, True
+        if final and self.among is not None and self.among.get(self.id) is self:
+            del self.among[self.id]
+        last = len(chunks) - 1
         if not last:
-            return [encode(Message(answer.id, chunks[0], _WHOLE, final, edit))]
+            return [encode(Message(self.id, text, _WHOLE, final, edit))]
         indexes: Sequence[int] = range(len(chunks))
         if partial and before:
             changed = [i for i in indexes if i >= len(before) or before[i] != chunks[i]]
@@ -174,7 +186,7 @@ class Revision(Item):
                 changed = [*(i for i in changed if i != last), last]
             indexes = changed
         return [
-            encode(Message(answer.id, chunks[i], Chunk(i, last + 1), final and i == last, edit))
+            encode(Message(self.id, chunks[i], Chunk(i, last + 1), final and i == last, edit))
             for i in indexes
         ]
 
@@ -221,8 +233,9 @@ class Outbox:
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        # What has left in part: the item, its other frames, and how many they are.
-        self._leaving: tuple[Item, Iterator[bytes], int] | None = None
+        # What has left in part: the item, its other frames, how many they are, and what it
+        # weighs: an answer may have a newer text by now.
+        self._leaving: tuple[Item, Iterator[bytes], int, tuple[int, int]] | None = None
         self.bytes = 0
         self.frames = 0
 
@@ -274,22 +287,21 @@ class Outbox:
 
     def revise(self, answer: Answer) -> None:
         """Put the newest form of `answer`, in the place of an older one that has not left yet."""
-        waiting = answer.pending
-        if waiting is None:
-            item = Revision(answer)
-            self.keep(item)
-            answer.pending = item
-            return
-        # It grew where it stands: count what it weighs now.
-        self._count(waiting, -1)
-        waiting.weigh()
-        self._count(waiting, 1)
+        if answer.waiting:  # it grew where it stands: count what it weighs now
+            self._count(answer, -1)
+            answer.weigh()
+            self._count(answer, 1)
+        else:
+            answer.weigh()
+            self.keep(answer)
+            answer.waiting = True
 
     def restate(self, answer: Answer) -> None:
         """Put an answer that was shown before everything that waits: a new connection sees it."""
-        if answer.pending is None:
-            answer.pending = Revision(answer)
-            self.put_first(answer.pending)
+        if not answer.waiting:
+            answer.weigh()
+            self.put_first(answer)
+            answer.waiting = True
 
     def discard(self, item: Item) -> None:
         """Take back what still waits; what has begun to leave goes on."""
@@ -303,34 +315,31 @@ class Outbox:
         `partial`: the client knows `partial_edits`. The frames count as sent.
         """
         taken: list[bytes] = []
-        size = 0
-        while size < room:
+        while room > 0:
             if self._leaving is None:
                 if not self._items:
                     break
                 item = self._items.popleft()
-                if type(item) is Revision:
-                    item.answer.pending = None
+                if type(item) is Answer:
+                    item.waiting = False
                 frames = item.frames(conn, partial, now)
-                if not isinstance(frames, list):
-                    self._leaving = (item, frames, item.number)
-                elif len(frames) > 1:
-                    self._leaving = (item, iter(frames), len(frames))
-                else:
-                    self.frames -= item.number
-                    self.bytes -= item.weight
-                    if frames:
-                        taken.append(frames[0])
-                        size += len(frames[0])
+                if type(frames) is not list or len(frames) > 1:
+                    number = len(frames) if isinstance(frames, list) else item.number
+                    self._leaving = (item, iter(frames), number, (item.number, item.weight))
                     continue
-            assert self._leaving is not None
-            item, rest, left = self._leaving
-            self._leaving = (item, rest, left - 1) if left > 1 else None
-            if left == 1:
-                self._count(item, -1)
-            frame = next(rest)
+                self.frames -= item.number
+                self.bytes -= item.weight
+                if not frames:
+                    continue
+                frame = frames[0]
+            else:
+                item, rest, left, weight = self._leaving
+                self._leaving = (item, rest, left - 1, weight) if left > 1 else None
+                if left == 1:
+                    self._left(weight)
+                frame = next(rest)
             taken.append(frame)
-            size += len(frame)
+            room -= len(frame)
         return taken
 
     def connection_gone(self) -> bool:
@@ -339,21 +348,25 @@ class Outbox:
         The answer tells whether a state was among what is forgotten.
         """
         if self._leaving is not None:
-            item = self._leaving[0]
+            item, _, _, weight = self._leaving
             self._leaving = None
-            if isinstance(item, Revision):
-                item.answer.sent_to = -1
-                if item.answer.pending is None:
-                    self._items.appendleft(item)
-                    item.answer.pending = item
-                else:  # a newer revision waits already
-                    self._count(item, -1)
-            else:
+            if type(item) is not Answer:
                 self._items.appendleft(item)
+            else:
+                item.sent_to = -1
+                if item.waiting:  # a newer form does so already
+                    self._left(weight)
+                else:
+                    self._items.appendleft(item)
+                    item.waiting = True
         forgotten = [item for item in self._items if item.of_connection]
         for item in forgotten:
             self.discard(item)
         return any(isinstance(item, State) for item in forgotten)
+
+    def _left(self, weight: tuple[int, int]) -> None:
+        self.frames -= weight[0]
+        self.bytes -= weight[1]
 
     def _count(self, item: Item, sign: int) -> None:
         self.frames += sign * item.number

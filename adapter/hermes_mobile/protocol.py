@@ -12,6 +12,7 @@ from __future__ import annotations
 import mimetypes
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import msgspec
@@ -603,12 +604,8 @@ ServerFrame = (
     | Accepted
 )
 
-_encoder: Final = msgspec.json.Encoder()
-
-
-def encode(frame: ServerFrame) -> bytes:
-    """One frame as UTF-8 JSON."""
-    return _encoder.encode(frame)
+# One frame as UTF-8 JSON.
+encode: Final[Callable[[ServerFrame], bytes]] = msgspec.json.Encoder().encode
 
 
 def error_frame(error: ProtocolError) -> bytes:

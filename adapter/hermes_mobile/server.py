@@ -94,7 +94,7 @@ STALL_AFTER = 30.0
 MAX_HELLO_FRAMES = 512
 # From this size on a frame's memory is given back.
 LARGE_FRAME = 256 * 1024
-# picows copies a message up to this size before it writes.
+# Messages up to this size are copied, by us on their way in and by picows on their way out.
 COPIED_FRAME = 8192
 # What stands before a text message of this many bytes.
 _SHORT_HEADERS = [bytes((0x81, size)) for size in range(126)]
@@ -179,7 +179,6 @@ class Door:
         self._queues: dict[str, deque[Incoming]] = {}
         self._hand_overs: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._draining = False
         self._loop: asyncio.AbstractEventLoop
         self._started = 0.0
         self._stopped = False
@@ -373,22 +372,19 @@ class Door:
         self._drain()
 
     def _drain(self) -> None:
-        if self._draining:  # an effect's own consequences join the running drain
-            return
-        self._draining = True
-        try:
-            for effect in self.hub.effects():
-                if type(effect) is Wake:
-                    sock = self._sockets.get(effect.conn)
-                    if sock is not None:
-                        sock.pump()
-                elif type(effect) is Submit:
-                    self._submit(effect.incoming)
-                else:
-                    self._carry_out(effect)
-        finally:
-            self._draining = False
-        due = self.hub.next_deadline()
+        """Carry out what the hub has decided. What follows from an effect drains by itself."""
+        effects = self.hub.effects
+        while effects:
+            effect = effects.popleft()
+            if type(effect) is Wake:
+                sock = self._sockets.get(effect.conn)
+                if sock is not None:
+                    sock.pump()
+            elif type(effect) is Submit:
+                self._submit(effect.incoming)
+            else:
+                self._carry_out(effect)
+        due = self.hub.due
         if due is not None and due < self._rings_at:
             self._arm(due)
 
@@ -445,7 +441,6 @@ class Door:
             self._queues[chat] = deque([incoming])
             self._hand_overs[chat] = self._loop.create_task(self._hand_over(chat))
         else:
-            self._draining = False  # what the agent says at once leaves at once
             try:
                 taking = self.agent.submit(incoming)
             except (Exception, asyncio.CancelledError) as error:
@@ -456,8 +451,6 @@ class Door:
                 else:
                     self._queues[chat] = deque([incoming])
                     self._hand_overs[chat] = self._loop.create_task(self._hand_over(chat, taking))
-            finally:
-                self._draining = True
 
     async def _hand_over(self, chat: str, taking: Awaitable[None] | None = None) -> None:
         """Hand a device's messages over in their order, one at a time.
@@ -636,10 +629,10 @@ class Socket(picows.WSListener):
             and self._gate is None
             and self._fragments is None
             and not (self._closing or frame.rsv1 or frame.rsv2 or frame.rsv3)
-            and frame.payload_size < LARGE_FRAME
+            and frame.payload_size <= COPIED_FRAME
         ):  # nearly every frame
             door = self._door
-            receive(door.hub, self.conn, frame.get_payload_as_memoryview(), door._loop.time())
+            receive(door.hub, self.conn, frame.get_payload_as_bytes(), door._loop.time())
             door._drain()
             return
         if kind is _CLOSE or kind == _CLOSE:

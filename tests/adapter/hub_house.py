@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from hermes_mobile.commands import receive
@@ -16,6 +17,12 @@ SETTINGS = Settings(
     deliver_tokens=("deliver",),
     home_device="tel",
 )
+
+
+def drained(hub: Hub) -> Iterator[Effect]:
+    """What the hub wants done, also what follows while it is being done."""
+    while hub.effects:
+        yield hub.effects.popleft()
 
 
 class House:
@@ -51,7 +58,7 @@ class House:
         self.settle()
 
     def settle(self) -> None:
-        self.effects.extend(self.hub.effects())
+        self.effects.extend(drained(self.hub))
 
     def frames(self, conn: int) -> list[dict[str, Any]]:
         """Everything that waits for this connection."""
@@ -66,7 +73,7 @@ class House:
     def wait(self, seconds: float) -> None:
         """Let time pass, with the timer."""
         until = self.now + seconds
-        while (at := self.hub.next_deadline()) is not None and at <= until:
+        while (at := self.hub.due) is not None and at <= until:
             self.now = max(self.now, at)
             self.hub.tick(self.now)
             self.settle()

@@ -18,6 +18,7 @@ from scripts import make_schema
 
 from .contract import complaint, expand, load, message, mismatch, vectors
 from .contract_reader import Reader
+from .hub_house import drained
 
 DOOR = load("door.json")
 CLIENT_VECTORS = list(vectors("client"))
@@ -132,7 +133,7 @@ class Bench:
         self.drain()
 
     def drain(self) -> None:
-        for effect in self.hub.effects():
+        for effect in drained(self.hub):
             match effect:
                 case Wake(conn):
                     while (frame := self.hub.next_frame(conn, self.now)) is not None:

@@ -34,6 +34,8 @@ from hermes_mobile.protocol import DEFAULT_CHUNK_LIMIT, HELLO_TIMEOUT
 from hermes_mobile.settings import Settings
 from hermes_mobile.tokens import Peer
 
+from .hub_house import drained
+
 SETTINGS = Settings(
     token="main",
     extra_tokens=((None, "second"), ("tab", "bound")),
@@ -180,7 +182,7 @@ class Machine(RuleBasedStateMachine):
     def settle(self) -> None:
         """Carry the effects out as the server does."""
         self.closed_now, self.submitted_now = [], []
-        for effect in self.hub.effects():
+        for effect in drained(self.hub):
             if isinstance(effect, Wake):
                 if effect.conn in self.lines:
                     self.lines[effect.conn].woken = True
@@ -340,10 +342,10 @@ class Machine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         until = self.now + seconds
         rings = 0
-        while (at := self.hub.next_deadline()) is not None and at <= until:
+        while (at := self.hub.due) is not None and at <= until:
             self.now = max(self.now, at)
             self.hub.tick(self.now)
-            due = self.hub.next_deadline()
+            due = self.hub.due
             assert due is None or due > self.now, "the timer would ring for ever"
             self.settle()
             rings += 1
@@ -710,7 +712,7 @@ class Machine(RuleBasedStateMachine):
                 or device.under_way
                 or device.idle_at is not None
                 or self.hub.prompts.of(device.id)
-                or any(not a.sent_final or a.pending for a in device.answers.values())
+                or any(not a.sent_final or a.waiting for a in device.answers.values())
             )
             assert waits, f"{device.id} is away and nothing of it is needed"
         assert set(self.hub.connections) == set(self.lines)
