@@ -8,10 +8,11 @@ secrets are masked, and an approval request gets the id by which it is answered.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from . import upstream_json
 from .approvals import Approvals
 from .contract import TERMINAL_EVENTS
 from .redact import Redactor, TextStream
@@ -40,10 +41,41 @@ _ERROR_FIELDS = frozenset(
 # Fields that do so in an event which reports a failure.
 _FAILURE_FIELDS = frozenset({"message", "reason", "detail", "details", "cause", "hint"})
 _REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_PLAIN_DELTA = frozenset({"event", "run_id", "timestamp", "delta", "seq"})
 _TIMES = ("timestamp", "created_at", "updated_at", "started_at", "ended_at")
 
 _encode = msgspec.json.Encoder().encode
+
+
+class Delta(msgspec.Struct, tag_field="event", tag="message.delta", forbid_unknown_fields=True):
+    """The event that nearly all events are, where it holds nothing unusual."""
+
+    delta: str | None = None
+    timestamp: Annotated[float, msgspec.Meta(ge=0, lt=2**53)] | None = None
+    run_id: Any = None
+    seq: Any = None
+
+
+class _OwnDelta(msgspec.Struct, tag_field="event", tag="message.delta", omit_defaults=True):
+    run_id: str
+    session_id: str
+    delta: str
+    timestamp: int | None = None
+
+
+_read_delta = msgspec.json.Decoder(Delta).decode
+
+
+def read(data: bytes) -> Delta | dict[str, Any] | None:
+    """What one event of the upstream holds, None if that is no JSON object."""
+    try:
+        return _read_delta(data)
+    except (ValueError, RecursionError):
+        pass  # another event, or JSON that only a patient reader can read
+    try:
+        found = upstream_json.read(data)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class Translator:
@@ -55,10 +87,10 @@ class Translator:
         self.run_id = run_id
         self.session_id = session_id
         self._head: dict[str, Any] = {"event": "", "run_id": run_id, "session_id": session_id}
-        self._start = _encode({**self._head, "event": "message.delta"})[:-1] + b","
         self._redactor = redactor
         self._approvals = approvals
-        self._deltas: dict[str, TextStream] = {}
+        self._text = TextStream(redactor)
+        self._deltas = {"message.delta": self._text}
         self.ended = False
 
     def translate(self, raw: dict[str, Any], fallback_kind: str = "") -> list[bytes]:
@@ -66,8 +98,6 @@ class Translator:
         if self.ended:
             return []
         kind = raw.get("event")
-        if kind == "message.delta" and raw.keys() <= _PLAIN_DELTA:
-            return self._plain_delta(raw)
         if not isinstance(kind, str) or not kind:
             kind = fallback_kind or "message"
         # The upstream's own number would be taken for the number of this stream.
@@ -110,20 +140,14 @@ class Translator:
         """An event of this proxy's own about the stream."""
         return self._own(kind, **fields)
 
-    def _plain_delta(self, raw: dict[str, Any]) -> list[bytes]:
-        """The event that nearly all events are. Nothing of it but its text is the upstream's, and
-        the text leaves through its stream, which lets no secret pass."""
-        delta, timestamp = raw.get("delta"), raw.get("timestamp")
-        if not isinstance(delta, str):
-            delta = ""
-        stream = self._deltas.get("message.delta")
-        if stream is None:
-            stream = self._deltas["message.delta"] = TextStream(self._redactor)
-        if not (text := stream.push(delta)):
-            return []
-        if isinstance(timestamp, (int, float)) and 0 <= timestamp < 2**53:
-            return [b'%s"timestamp":%d,"delta":%s}' % (self._start, timestamp, _encode(text))]
-        return [b'%s"delta":%s}' % (self._start, _encode(text))]
+    def delta(self, raw: Delta) -> bytes | None:
+        """The contract event for a plain delta, as ``translate`` would give it; None if nothing
+        of it may leave yet. Nothing but the text is the upstream's, and that leaves through its
+        stream, which lets no secret pass."""
+        if self.ended or not raw.delta or not (text := self._text.push(raw.delta)):
+            return None
+        timestamp = None if raw.timestamp is None else int(raw.timestamp)
+        return _encode(_OwnDelta(self.run_id, self.session_id, text, timestamp))
 
     def _delta(self, kind: str, event: dict[str, Any]) -> list[bytes]:
         stream = self._deltas.get(kind)

@@ -130,6 +130,14 @@ class Redactor:
             return []
         return [found.span() for found in self._text.finditer(text)]
 
+    def clean(self, text: str) -> bool:
+        """Whether *text* neither holds a secret nor ends with the beginning of one."""
+        for needle in self._text_needles:
+            if needle in text:
+                return False
+        begin = self._begin
+        return begin is None or begin.search(text, max(0, len(text) - self.longest + 1)) is None
+
     def open_tail(self, text: str) -> int:
         """How many characters at the end of *text* could be the beginning of a secret."""
         if self._begin is None:
@@ -152,12 +160,12 @@ class TextStream:
     def push(self, piece: str) -> str:
         """What may leave after *piece* came; may be empty."""
         redactor = self._redactor
-        text = self._sent + self._held + piece if self._sent or self._held else piece
+        if not (self._held or self._sent) and redactor.clean(piece):
+            return piece
+        text = self._sent + self._held + piece
         if not text:
             return ""
         tail = redactor.open_tail(text)
-        if not tail and text is piece and not redactor.found_in(text):
-            return piece
         spans = redactor.spans(text) if len(text) >= MIN_SECRET else []
         while tail and spans and spans[-1][1] > len(text) - tail:
             if spans[-1][0] < len(text) - tail:

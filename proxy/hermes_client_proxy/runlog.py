@@ -42,6 +42,7 @@ class RunLog:
         self.next = 0
         """The number that the next event will get."""
         self.ended = False
+        self._told = 0  # the number up to which the readers were told
         self.readers: set[Reader] = set()
 
     @property
@@ -63,9 +64,15 @@ class RunLog:
             self._drop_first()
 
     def notify(self) -> None:
-        """Wakes the readers: there is something new."""
-        for reader in list(self.readers):
-            reader.wake()
+        """Gives the readers what is new, or wakes them."""
+        start, self._told = self._told, self.next
+        if self.ended or start < self.first:
+            for reader in self.readers:
+                reader.wake()
+        elif start < self.next:
+            new = b"".join(self._blocks[start - self.next :])
+            for reader in self.readers:
+                reader.offer(start, new)
 
     def end(self) -> None:
         """No more events will come."""
@@ -138,8 +145,8 @@ class Reader:
         """How its stream ended: ended, left, closing or slow."""
         self.sent = 0
         """Bytes of events taken."""
-        self.push: Callable[[], bool] | None = None
-        """Sends what is new without waking anyone; False if the reader has to be woken."""
+        self.push: Callable[[bytes], bool] | None = None
+        """Sends what is new without waking anyone; False if that cannot be done now."""
         log.readers.add(self)
 
     def take(self, max_bytes: int) -> bytes:
@@ -175,11 +182,21 @@ class Reader:
         return self._waiter
 
     def wake(self) -> None:
-        """Resolves the future that ``wait`` gave, unless ``push`` has done what there was to do."""
+        """Resolves the future that ``wait`` gave."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def offer(self, start: int, new: bytes) -> None:
+        """Sends *new*, the events from *start* on to the last, if the reader waits for just these
+        and they can go out at once; else wakes it."""
         waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            if self.push is None or self.closing or self._log.ended or not self.push():
-                waiter.set_result(None)
+        if waiter is None or waiter.done():
+            return  # it is awake and will look
+        if self.position == start and self.push is not None and self.push(new):
+            self.position = self._log.next
+            self.sent += len(new)
+        else:
+            waiter.set_result(None)
 
     def close(self) -> None:
         """Leaves the log."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from . import sse, upstream_json
+from . import events, sse
 from .approvals import Approvals
 from .contract import NOT_FOUND, RATE_LIMITED, TERMINAL_EVENTS, ProxyError
 from .events import INTERRUPTED, LOST, UNREACHABLE, Translator
@@ -397,17 +397,17 @@ class Runs:
         return "broke"
 
     def _take(self, run: Run, event: sse.ServerSentEvent) -> None:
-        try:
-            raw = upstream_json.read(event.data)
-        except ValueError:
-            return
-        if not isinstance(raw, dict):
+        raw = events.read(event.data)
+        if raw is None:
             return
         if run.interface == "replayable" and event.id is not None:
             if run.last_seq is not None and _not_after(event.id, run.last_seq):
                 return
             run.last_seq = event.id if event.id.isdigit() else run.last_seq
-        if raw.get("event") == "replay.truncated":
+        if isinstance(raw, events.Delta):
+            if (data := run.translator.delta(raw)) is not None:
+                run.log.append(data)
+        elif raw.get("event") == "replay.truncated":
             self._note_gap(run)
         else:
             try:

@@ -6,16 +6,20 @@ the byte order mark.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+
+import msgspec
 
 _BOM = b"\xef\xbb\xbf"
+_WHOLE = re.compile(rb"(?:id: (\d+)\n)?data: ([^\r\n]*)\n\n")
+_SHORT = 8192
 
 
 class EventTooLarge(Exception):
     """One event of the stream is larger than the reader accepts."""
 
 
-class ServerSentEvent(NamedTuple):
+class ServerSentEvent(msgspec.Struct, frozen=True):
     """``id`` is None where the block set none; ``data`` is the joined data lines, undecoded."""
 
     event: str
@@ -31,10 +35,13 @@ class Decoder:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._short = min(limit, _SHORT)
+        self._fresh = False  # whether the next byte is the first of an event
         self._head: bytes | None = b""
         self._skip_line_feed = False
         self._partial: list[bytes] = []
         self._partial_size = 0
+        self._in_event = False
         self._event_size = 0
         self._data: list[bytes] = []
         self._event = b""
@@ -42,6 +49,11 @@ class Decoder:
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """The events that *chunk* completes. Raises EventTooLarge, after which it is of no use."""
+        # What nearly every chunk is: one short event, whole.
+        if self._fresh and len(chunk) <= self._short and (whole := _WHOLE.fullmatch(chunk)):
+            id, data = whole.groups()
+            return [ServerSentEvent("", data, None if id is None else id.decode())]
+        self._fresh = False
         if self._head is not None:
             chunk = self._head + chunk
             if len(chunk) < 3 and _BOM.startswith(chunk):
@@ -61,10 +73,6 @@ class Decoder:
         if b"\r" in chunk:
             self._skip_line_feed = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        elif chunk.endswith(b"\n\n") and chunk.startswith(b"data: ") and self._is_fresh:
-            # What nearly every chunk is: one whole event of one data line.
-            if chunk.find(b"\n", 6) == len(chunk) - 2 <= self._limit:
-                return [ServerSentEvent("", chunk[6:-2], None)]
         lines = chunk.split(b"\n")
         self._partial.append(lines[0])
         if len(lines) == 1:
@@ -83,17 +91,15 @@ class Decoder:
                 events.append(event)
         self._partial_size = len(rest)
         self._check_size()
+        self._fresh = not (rest or self._in_event or self._skip_line_feed)
         return events
-
-    @property
-    def _is_fresh(self) -> bool:
-        return not (self._partial or self._data or self._event or self._event_size or self._id)
 
     def _check_size(self) -> None:
         if self._partial_size + self._event_size > self._limit:
             raise EventTooLarge
 
     def _field(self, line: bytes) -> None:
+        self._in_event = True
         self._event_size += len(line)
         self._check_size()
         name, _, value = line.partition(b":")
@@ -117,6 +123,7 @@ class Decoder:
         self._data = []
         self._event = b""
         self._id = None
+        self._in_event = False
         self._event_size = 0
         return event
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 from starlette.types import Receive, Send
 
 from . import sse
-from .logs import log, where
+from .logs import log
 from .runlog import Reader
 from .runs import Run
 from .settings import Settings
+from .straight import straight_writer
 
 CHUNK = 65_536
 """About so many bytes go out in one write at most."""
@@ -60,19 +59,7 @@ async def stream(
         else:
             timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
 
-    if (takes_now := _takes_now(send)) is not None:
-
-        def push() -> bool:
-            # Waking this task for every event would cost as much as sending it.
-            if due or left.done() or not takes_now():
-                return False
-            event = {"type": "http.response.body", "body": reader.take(CHUNK), "more_body": True}
-            if not _done_at_once(send(event)):
-                left.cancel()  # what was sent is not known: this stream ends, no other
-                return False
-            return True
-
-        reader.push = push
+    reader.push = straight_writer(send)
     timers["beat"] = loop.call_later(settings.heartbeat, beat)
     timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
     try:
@@ -107,27 +94,6 @@ async def stream(
         for timer in timers.values():
             timer.cancel()
         left.cancel()
-
-
-def _takes_now(send: Send) -> Callable[[], bool] | None:
-    """Whether *send* would take a message without waiting, for the server of which that is known
-    (uvicorn waits for nothing but a full buffer); None for any other."""
-    cycle: Any = getattr(send, "__self__", None)
-    flow: Any = getattr(cycle, "flow", None)
-    if not type(cycle).__module__.startswith("uvicorn.") or not hasattr(flow, "write_paused"):
-        return None
-    return lambda: not flow.write_paused
-
-
-def _done_at_once(sending: Awaitable[None]) -> bool:
-    """Carries out a coroutine that will not wait, outside of any task of its own."""
-    try:
-        next(sending.__await__())
-    except StopIteration:
-        return True
-    except Exception as error:
-        log.error("send_failed", **where(error))
-    return False
 
 
 async def _left(receive: Receive) -> None:
