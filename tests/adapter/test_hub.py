@@ -123,12 +123,12 @@ def test_the_hello_timer_never_rings_in_vain(start: float) -> None:
     house = House()
     house.now = start
     conn = house.open()
-    due = house.hub.next_deadline()
+    due = house.hub.due
     assert due is not None
     house.hub.tick(due)
     house.settle()
     assert house.closes() == [(conn, 1008, "bad_frame")]
-    assert house.hub.next_deadline() is None
+    assert house.hub.due is None
 
 
 def test_a_second_hello_costs_nothing() -> None:
