@@ -315,11 +315,21 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     { name: "desktop, dark", dark: true },
     { name: "phone, light", dark: false, ...PHONE },
     { name: "phone, dark", dark: true, ...PHONE },
+    { name: "the smallest phone", dark: false, width: 320, height: 568 },
   ])("has no serious barrier ($name)", async (look) => {
     await browser.close();
     await start(look);
     await panel.open();
     await expectAccessible(panel.page);
+    // Nothing is wider than the panel: what sticks out would be cut off.
+    const cut = await panel.page.evaluate(() => {
+      const inner = document.querySelector("hermes-panel")?.shadowRoot;
+      const box = inner?.querySelector(".panel")?.getBoundingClientRect();
+      return [...(inner?.querySelectorAll("header *, .write *") ?? [])]
+        .filter((one) => one.getBoundingClientRect().right > (box?.right ?? 0))
+        .map((one) => one.outerHTML.slice(0, 80));
+    });
+    expect(cut).toEqual([]);
     await panel.fresh();
     await panel.ask("# One\n\n- a\n\n```js\ncode\n```");
     await panel.state("completed");
