@@ -52,8 +52,12 @@ export class PanelError extends Error {
   }
 }
 
-/** The error an HTTP answer stands for, whatever its body is. */
-export async function errorOfResponse(response: Response): Promise<PanelError> {
+/**
+ * The error an HTTP answer stands for, whatever its body is.
+ *
+ * @param traceId of the request, where the answer names none
+ */
+export async function errorOfResponse(response: Response, traceId: string): Promise<PanelError> {
   const body = (await response.json().catch(() => undefined)) as unknown;
   const field = (name: string): string | undefined => {
     const value = (body as Record<string, unknown> | null | undefined)?.[name];
@@ -67,7 +71,7 @@ export async function errorOfResponse(response: Response): Promise<PanelError> {
       ? (field("message") ?? "")
       : `The server answered ${response.status} in a form that is not the Hermes proxy's.`,
     status: response.status,
-    traceId: field("traceId") ?? response.headers.get("x-trace-id") ?? undefined,
+    traceId: field("traceId") ?? response.headers.get("x-trace-id") ?? traceId,
     requestId: field("requestId") ?? response.headers.get("x-request-id") ?? undefined,
     retryAfter: retryAfterOf(response.headers.get("retry-after")),
   });

@@ -181,11 +181,12 @@ export class HermesPanelClient {
       random: this.#random,
       session: (signal: AbortSignal | undefined) =>
         this.getSession(options.sessionId, signal === undefined ? {} : { signal }),
-      open: (lastEventId: string, signal: AbortSignal) =>
+      createTraceId: this.#createTraceId,
+      open: (lastEventId: string, traceId: string, signal: AbortSignal) =>
         this.#fetch(this.#base + path, {
           headers: {
             Accept: "text/event-stream",
-            "X-Trace-Id": this.#createTraceId(),
+            "X-Trace-Id": traceId,
             ...(lastEventId === "" ? {} : { "Last-Event-ID": lastEventId }),
           },
           cache: "no-store",
@@ -283,7 +284,7 @@ export class HermesPanelClient {
         credentials: "same-origin",
         signal: call.signal,
       });
-      if (!response.ok) throw await errorOfResponse(response);
+      if (!response.ok) throw await errorOfResponse(response, traceId);
       body = await readJson(response);
     } catch (error) {
       signal?.throwIfAborted();

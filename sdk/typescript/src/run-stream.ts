@@ -37,7 +37,9 @@ export type RunUpdate =
 
 export interface RunStreamParts {
   /** Opens the stream after this event id (empty: from the start). */
-  open(lastEventId: string, signal: AbortSignal): Promise<Response>;
+  open(lastEventId: string, traceId: string, signal: AbortSignal): Promise<Response>;
+  /** Names an attempt. */
+  createTraceId(): string;
   /** What is kept of the conversation, for a run that is not known any more. */
   session(signal: AbortSignal | undefined): Promise<SessionDetail>;
   readonly clock: Clock;
@@ -72,27 +74,29 @@ export async function* runStream(
     let error: PanelError | undefined;
     // One controller per attempt: it ends this request alone, for silence or with the caller.
     const attempt = new AbortController();
+    const traceId = parts.createTraceId();
     const forward = (): void => {
       attempt.abort(signal?.reason);
     };
     signal?.throwIfAborted();
     signal?.addEventListener("abort", forward, { once: true });
     try {
-      const watchdog = new Watchdog(parts.clock, parts.silence, attempt);
+      const watchdog = new Watchdog(parts.clock, parts.silence, attempt, traceId);
       try {
-        const response = await parts.open(position, attempt.signal);
+        const response = await parts.open(position, traceId, attempt.signal);
         watchdog.fed();
         if (response.status === 204) {
           yield { kind: "gone", reason: "already_seen" };
           return;
         }
-        if (!response.ok) throw await errorOfResponse(response);
+        if (!response.ok) throw await errorOfResponse(response, traceId);
         if (!isEventStream(response) || response.body === null) {
           await response.body?.cancel();
           throw new PanelError({
             code: "bad_answer",
             message: "The server answered with something else than the run's events.",
             status: response.status,
+            traceId,
           });
         }
         yield { kind: "connected" };
@@ -121,7 +125,7 @@ export async function* runStream(
       }
     } catch (thrown) {
       signal?.throwIfAborted();
-      error = asPanelError(thrown);
+      error = asPanelError(thrown, traceId);
       if (error.code === "hermes_client_not_found") {
         const session = await parts.session(signal).catch(() => undefined);
         yield {
@@ -163,12 +167,14 @@ class Watchdog {
   readonly #clock: Clock;
   readonly #silence: number;
   readonly #attempt: AbortController;
+  readonly #traceId: string;
   #timer: unknown;
 
-  constructor(clock: Clock, silence: number, attempt: AbortController) {
+  constructor(clock: Clock, silence: number, attempt: AbortController, traceId: string) {
     this.#clock = clock;
     this.#silence = silence;
     this.#attempt = attempt;
+    this.#traceId = traceId;
     this.fed();
   }
 
@@ -176,7 +182,12 @@ class Watchdog {
     this.stop();
     this.#timer = this.#clock.setTimeout(() => {
       this.#attempt.abort(
-        new PanelError({ code: "network", message: "The stream has fallen silent.", status: 0 }),
+        new PanelError({
+          code: "network",
+          message: "The stream has fallen silent.",
+          status: 0,
+          traceId: this.#traceId,
+        }),
       );
     }, this.#silence);
   }
@@ -230,12 +241,13 @@ function isNotAfter(id: string, seen: string): boolean {
   return number !== undefined && last !== undefined && Number(number) <= Number(last);
 }
 
-function asPanelError(thrown: unknown): PanelError {
+function asPanelError(thrown: unknown, traceId: string): PanelError {
   if (thrown instanceof PanelError) return thrown;
   return new PanelError({
     code: "network",
     message: "The connection to the server was lost.",
     status: 0,
+    traceId,
     cause: thrown,
   });
 }

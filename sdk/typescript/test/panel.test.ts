@@ -127,7 +127,7 @@ test.each<[string, Answer, object]>([
   [
     "an HTML page",
     new Response("<html>", { status: 502 }),
-    { code: "bad_answer", status: 502, transient: true },
+    { code: "bad_answer", status: 502, traceId: "trace_1", transient: true },
   ],
   [
     "HTML with 200",
@@ -302,7 +302,11 @@ test("A lost stream is not a lost run: it goes on after the last event that was 
   await settle();
   streams[0].break();
   await settle();
-  expect(updates.at(-1)).toMatchObject({ kind: "lost", retryIn: 250, error: { code: "network" } });
+  expect(updates.at(-1)).toMatchObject({
+    kind: "lost",
+    retryIn: 250,
+    error: { code: "network", traceId: "trace_1" },
+  });
   await clock.advance(250);
   streams[1].end(); // an end without a last event is a lost stream as well
   await settle();
@@ -482,7 +486,11 @@ test("Something that is no event stream ends the watching; a failing server in b
   const page = makePanel([
     new Response("<html>sign in</html>", { headers: { "content-type": "text/html" } }),
   ]);
-  await expect(watch(page.panel).done).rejects.toMatchObject({ code: "bad_answer", status: 200 });
+  await expect(watch(page.panel).done).rejects.toMatchObject({
+    code: "bad_answer",
+    status: 200,
+    traceId: "trace_1",
+  });
 
   const stream = new Stream();
   const restarted = makePanel([
