@@ -62,7 +62,7 @@ describe("errors", () => {
   );
 
   test.each(rows)("%s with %i", async (code, status) => {
-    const error = await errorOfResponse(json({ ...ERRORS.body, code }, status));
+    const error = await errorOfResponse(json({ ...ERRORS.body, code }, status), "trace_0");
 
     expect(error).toMatchObject({
       code,
