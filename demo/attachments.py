@@ -101,6 +101,9 @@ def _without_content(text: str, data: bytes) -> str:
     except UnicodeDecodeError:
         return text
     start = re.search(r"\[Content of [^\n]*\]:\n", text)
-    if start is None or not text.startswith(content, start.end()):
+    if start is None:
         return text
-    return text[: start.start()] + text[start.end() + len(content) :]
+    before, rest = text[: start.start()], text[start.end() :]
+    if rest.rstrip() == content.rstrip():  # Hermes trims a message, the file's last newline too
+        return before
+    return before + rest.removeprefix(content) if rest.startswith(content) else text

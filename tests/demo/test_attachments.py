@@ -83,3 +83,16 @@ def test_the_content_of_a_text_document_is_no_caption(tmp_path: Path, encoding: 
     assert text is not None
     assert text.startswith("received document: note.txt, text/plain")
     assert text.endswith("\ntext: the caption")
+
+
+def test_a_text_document_that_hermes_trimmed_is_no_caption(tmp_path: Path) -> None:
+    """Nearly every text file ends with a newline, and Hermes trims the message it stands in."""
+    file = tmp_path / "note.txt"
+    file.write_bytes(b"first line\r\nlast line\n\n")
+    note = f"[The user sent a text document: 'note.txt'. The file is also saved at: {file}]"
+
+    text = described(f"{note}\n\n[Content of note.txt]:\nfirst line\r\nlast line")
+
+    assert text is not None
+    assert text.startswith("received document: note.txt")
+    assert "\ntext:" not in text
