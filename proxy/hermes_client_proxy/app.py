@@ -54,6 +54,10 @@ from .upstream import Trace
 
 VERSION = "1.0.0"
 METRICS_PATH = "/metrics"
+_WELCOME = (
+    f"This is the Hermes client proxy. A page of this origin that is signed in may ask it under "
+    f"{PREFIX}. No pages are served here; start it with --pages FOLDER to serve yours.\n"
+).encode()
 _BODY_TIMEOUT = 30.0
 _REFUSED_BODY_TIMEOUT = 2.0
 
@@ -264,6 +268,11 @@ class ProxyApp:
         if path == f"{PREFIX}/login" and self._login is not None:
             self._check_method(exchange, {"GET": self._sign_in})
             await self._sign_in(exchange, send)
+            return None
+        if path == "/" and self._login is not None:
+            # Where the sign-in leads if no pages are served here.
+            self._check_method(exchange, {"GET": self._health})
+            await self._send(exchange, send, 200, _WELCOME, b"text/plain; charset=utf-8")
             return None
         for pattern, by_method in self._routes:
             if (found := pattern.fullmatch(path)) is not None:

@@ -6,15 +6,17 @@ import ipaddress
 import time
 from typing import Any
 
+import aiohttp
 import jwt
 import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.requests import Request
 
-from hermes_client_proxy import SessionCookie, Settings, SettingsError, User, create_app
+from hermes_client_proxy import ProxyApp, SessionCookie, Settings, SettingsError, User, create_app
 from hermes_client_proxy.auth import COOKIE, LoginLink, TrustedHeader, as_user, session_cookie
-from tests.proxy.running import browsing
+from hermes_client_proxy.contract import PREFIX
+from tests.proxy.running import browsing, serving
 from tests.proxy.small_hermes import SmallHermes
 
 SECRET = "a-session-secret-of-32-characters"
@@ -79,6 +81,21 @@ def test_a_login_link_works_once() -> None:
     assert not link.redeem("") and not link.redeem("é") and not link.redeem(link.token[:-1])
     assert link.redeem(link.token)
     assert not link.redeem(link.token)
+
+
+async def test_the_login_link_leads_somewhere_also_where_no_pages_are() -> None:
+    login = LoginLink()
+    settings = Settings(upstream_url="http://127.0.0.1:9", session_secret=SECRET)
+    app = ProxyApp(settings, login=login)
+    async with serving(app) as url, aiohttp.ClientSession() as client:
+        async with client.get(f"{url}{PREFIX}/login?token={login.token}") as answer:
+            assert (answer.status, answer.url.path) == (200, "/")
+            assert PREFIX in await answer.text()
+        async with client.post(url) as answer:
+            assert answer.status == 405
+        async with client.get(url, headers={"Host": "evil.example"}) as answer:
+            assert answer.status == 403
+    await app.aclose()
 
 
 async def test_a_header_is_believed_from_listed_peers_alone() -> None:
