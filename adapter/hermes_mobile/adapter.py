@@ -29,8 +29,8 @@ MISSING_PACKAGES = missing_packages()
 if TYPE_CHECKING or not MISSING_PACKAGES:
     from . import door_files, inbound_files, outbound_files, send_target
     from .card_desk import CardDesk
+    from .effects import Incoming
     from .hermes_cards import Approvals, Clarifications, Confirmations
-    from .hub import Incoming
     from .logs import shown, trace
     from .outbound_files import FileNotSent, MediaKind
     from .outbox import OutboxFull, OutgoingMedia

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from .dedup import Seen
-from .hub import Connection, ConnId, Device, Hub, Incoming
+from .devices import Connection, ConnId, Device
+from .effects import Incoming
+from .hub import Hub
 from .logs import log, shown, trace
 from .outbox import OutboxFull, OutgoingMedia
 from .protocol import (
@@ -220,7 +222,7 @@ def prompt(hub: Hub, connection: Connection, frame: Prompt, now: float) -> None:
         raise ProtocolError(
             "bad_frame", "`option_id` and `text` are both empty: one must answer", frame_id=card_id
         )
-    hub.answer(connection, card_id, option_id, answer, now)
+    hub.cards.answer(connection, card_id, option_id, answer, now)
 
 
 def typing(hub: Hub, connection: Connection, frame: Typing, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Connections, devices, turns, avatar, cards and timers: frames in, effects out.
+"""Connections, hello, devices, turns, avatar and timers: frames in, effects out.
 
 The core of the device door. It decides everything and waits for nothing: no socket, no clock, no
 Hermes. Every input takes `now` in seconds of any steady clock; what shall happen is taken from
@@ -13,28 +13,24 @@ import itertools
 import logging
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import get_args
 
-import msgspec
-
+from .cards import Cards
 from .counters import FIRST, SECOND, Counters
 from .dedup import Dedup, Seen
+from .devices import UNSURE_SECONDS, Connection, ConnId, Device, DeviceInfo
+from .effects import Close, Effect, Incoming, Submit, Wake
 from .logs import log, seconds, shown
 from .outbox import (
-    Again,
     Answer,
-    Deferred,
     File,
-    Kept,
     Outbox,
     OutboxFull,
     OutgoingMedia,
     Ready,
 )
 from .outbox import State as StateItem
-from .prompts import OTHER, Card, OpenCard, Prompts, State, judge
 from .protocol import (
     CLOSE_POLICY,
     CLOSE_REPLACED,
@@ -48,7 +44,6 @@ from .protocol import (
     Capabilities,
     Code,
     Hello,
-    PromptDone,
     ProtocolError,
     ReadyDevice,
     TypingOut,
@@ -61,9 +56,6 @@ from .protocol import (
 from .protocol import Ready as ReadyFrame
 from .settings import Settings
 from .tokens import Failures, Grant, Peer, TokenBook
-from .uploads import Uploads
-
-ConnId = int
 
 # Connections that have not said hello; the oldest goes first (`CLOSE_TRY_LATER`).
 MAX_UNAUTHENTICATED = 256
@@ -80,152 +72,6 @@ BATCH_BYTES = 64 * 1024
 MAX_OWNERS = 65_536
 # Devices of which is remembered that they left in the middle of something.
 MAX_UNSURE = 4096
-# What was written this many seconds before a connection ended may not have arrived.
-UNSURE_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """What a device says of itself in `hello`."""
-
-    id: str
-    name: str = ""
-    platform: str = ""
-    app_version: str = ""
-    user_id: str = ""
-    user_name: str = ""
-
-
-class Incoming(msgspec.Struct, frozen=True):
-    """One whole message for the agent.
-
-    `kind`: text, voice, image, video, document or audio. `text`: the message, the transcript or the
-    caption, "" when there is none. `data`: the file, empty for text. `format`: wav or ogg of voice.
-    """
-
-    chat: str
-    id: str
-    kind: str
-    text: str
-    device: DeviceInfo
-    data: bytes | bytearray = b""
-    mime: str = ""
-    filename: str = ""
-    format: str = ""
-
-
-# Effects, in the order in which they are to be carried out.
-
-
-class Wake(msgspec.Struct, frozen=True):
-    """There are frames for this connection: take them with `next_frames`, now or later.
-
-    It comes once, until that was called.
-    """
-
-    conn: ConnId
-
-
-class Close(msgspec.Struct, frozen=True):
-    """Write `last` if there is one, ahead of what waits, then close."""
-
-    conn: ConnId
-    code: int
-    reason: str
-    last: bytes | None = None
-
-
-class Submit(msgspec.Struct, frozen=True):
-    """Hand over to the agent; answer with `taken` or `refused`."""
-
-    incoming: Incoming
-
-
-class Tell(msgspec.Struct, frozen=True):
-    """Tell the agent the answer to a card; answer with `answered` or `answer_failed`."""
-
-    card_id: str
-    card: Card
-    option_id: str
-    text: str | None
-
-
-class Expired(msgspec.Struct, frozen=True):
-    """Tell the agent that the time of a card is over."""
-
-    card: Card
-
-
-Effect = Wake | Close | Submit | Tell | Expired
-
-
-@dataclass(slots=True, eq=False)
-class Connection:
-    """One WebSocket. Without a grant it has not said hello."""
-
-    id: ConnId
-    peer: Peer
-    opened: float
-    box: Outbox
-    grant: Grant | None = None
-    device: Device | None = None
-    sender: str = ""  # whose deliveries these are, for the dedup of `deliver`
-    extensions: tuple[str, ...] = ()
-    accepted: bool = False  # this client knows `accepted`
-    partial: bool = False  # this client knows `partial_edits`
-    woken: bool = False  # its `Wake` was given out, and `next_frames` was not called since
-    refused: bool = False  # an error is on its way, nothing more is read
-    ended: str = ""  # why this side ended it, one of the reasons this door knows
-    bytes_in: int = 0
-    frames_out: int = 0
-    bytes_out: int = 0
-
-    @property
-    def may_deliver(self) -> bool:
-        """A deliver token always may; a process of the owner on this machine may."""
-        return self.grant is not None and (self.grant.deliver or self.peer.owner_machine)
-
-
-@dataclass(slots=True, eq=False)
-class Device:
-    """One app, connected or away."""
-
-    id: str
-    info: DeviceInfo
-    box: Outbox = field(default_factory=Outbox)
-    conn: Connection | None = None
-    uploads: Uploads = field(default_factory=Uploads)
-    answers: dict[str, Answer] = field(default_factory=dict)
-    in_turn: bool = False
-    turn_began: float = 0.0
-    words_at: float | None = None  # the turn's first words
-    # Since its last turn, for that turn's log line; what is written now counts in the connection.
-    messages: int = 0
-    last_message: str = ""
-    said: int = 0
-    files: int = 0
-    cards: int = 0
-    frames_out: int = 0
-    bytes_out: int = 0
-    speaking: bool = False
-    idle_at: float | None = None  # the pause after words outside of a turn
-    # What the device was last told of avatar state and typing, and when; None: that is not sure.
-    told: tuple[str, bool] | None = ("idle", False)
-    told_at: float = -UNSURE_SECONDS
-    under_way: int = 0
-    under_way_bytes: int = 0
-
-    @property
-    def state(self) -> tuple[str, bool]:
-        """Avatar state and typing as they are."""
-        return (
-            "speaking" if self.speaking else "thinking" if self.in_turn else "idle"
-        ), self.in_turn
-
-    @property
-    def forgettable(self) -> bool:
-        """Nothing of this device needs to be remembered."""
-        return not (self.conn or self.box or self.answers or self.in_turn or self.under_way)
 
 
 class Hub:
@@ -237,7 +83,6 @@ class Hub:
         self.dedup = Dedup()
         self.counters = Counters()
         self._sent = self.counters.sent
-        self.prompts = Prompts(settings.prompt_ttl)
         self.connections: dict[ConnId, Connection] = {}
         self.devices: dict[str, Device] = {}
         self._owners: OrderedDict[str, bytes] = OrderedDict()
@@ -248,10 +93,9 @@ class Hub:
         # When, and as what: an exception would keep its traceback and so the hello itself.
         self._rejections: dict[ConnId, tuple[float, Code, bytes]] = {}
         self._pausing: set[Device] = set()
-        self._texts: dict[str, Incoming] = {}  # typed answers on their way, by card id
-        self._unseen: dict[str, Deferred] = {}  # cards that wait to be shown, by card id
         # What is to be done, in this order; the shell takes it from the left.
         self.effects: deque[Effect] = deque()
+        self.cards = Cards(self, settings.prompt_ttl)
         # When `tick` has to be called next; it may find nothing to do, and then says when next.
         self.due: float | None = None
         # Ids are the server's own: never the same again, also after a restart.
@@ -282,7 +126,7 @@ class Hub:
         frames = self.next_frames(conn, now, 1)
         return frames[0] if frames else None
 
-    def _due_by(self, at: float) -> None:
+    def due_by(self, at: float) -> None:
         """`tick` must be called at `at` at the latest."""
         if self.due is None or at < self.due:
             self.due = at
@@ -291,7 +135,7 @@ class Hub:
         deadlines = [at for at, _, _ in self._rejections.values()]
         if self._unauthenticated:
             deadlines.append(next(iter(self._unauthenticated.values())) + HELLO_TIMEOUT)
-        if (card := self.prompts.next_deadline()) is not None:
+        if (card := self.cards.prompts.next_deadline()) is not None:
             deadlines.append(card)
         deadlines.extend(device.idle_at for device in self._pausing if device.idle_at is not None)
         return min(deadlines, default=None)
@@ -310,8 +154,7 @@ class Hub:
             else:
                 self.counters.hellos["timeout"] += 1
                 self._close_with(conn, _no_hello())
-        for opened_card in self.prompts.expired(now):
-            self._card_ran_out(opened_card, now)
+        self.cards.run_out(now)
         for device in list(self._pausing):
             if device.idle_at is not None and device.idle_at <= now:
                 self._quiet(device, now)
@@ -325,7 +168,7 @@ class Hub:
         self.counters.opened += 1
         self.connections[conn] = Connection(conn, peer, now, Outbox())
         self._unauthenticated[conn] = now
-        self._due_by(now + HELLO_TIMEOUT)
+        self.due_by(now + HELLO_TIMEOUT)
         if len(self._unauthenticated) > MAX_UNAUTHENTICATED:
             oldest = next(iter(self._unauthenticated))
             self.counters.hellos["crowded"] += 1
@@ -344,7 +187,7 @@ class Hub:
         device = connection.device
         if device is not None and device.conn is connection:
             self._detach(device, now)
-            self._forget(device)
+            self.forget(device)
         self._note_end(connection, frames_in, now)
 
     def ending(self, conn: ConnId, reason: str) -> None:
@@ -423,7 +266,7 @@ class Hub:
             self._attach(connection, info, now)
         else:
             connection.box.put(Ready(self._ready(connection, info, hello)))
-            self._wake(connection)
+            self.wake(connection)
             return
         device = connection.device
         assert device is not None
@@ -500,9 +343,7 @@ class Hub:
 
     def _greet(self, device: Device, connection: Connection, ready: bytes, now: float) -> None:
         """Everything a new connection has to know, before what waited for it."""
-        for opened in reversed(self.prompts.of(device.id)):
-            if opened.shown and not opened.other_told:
-                device.box.put_first(Again(self._rendering(opened)))
+        self.cards.restate(device)
         for answer in reversed(device.answers.values()):
             # Open answers are stated again: their last revision may have gone down with the line.
             if answer.shown:
@@ -511,7 +352,7 @@ class Hub:
         if device.state != ("idle", False):
             device.told = None  # whatever an earlier connection heard, this one has to
         self._tell_state(device, now)
-        self._wake(connection)
+        self.wake(connection)
 
     def reject(
         self, connection: Connection, error: ProtocolError, now: float | None = None
@@ -528,7 +369,7 @@ class Hub:
         if delay:
             assert now is not None
             self._rejections[connection.id] = (now + delay, error.code, error_frame(error))
-            self._due_by(now + delay)
+            self.due_by(now + delay)
         else:
             self._close_with(connection.id, error)
 
@@ -580,9 +421,10 @@ class Hub:
         connection.box.put(Ready(frame))
         if connection.box.full:
             self.too_slow(connection.id)
-        self._wake(connection)
+        self.wake(connection)
 
-    def _wake(self, connection: Connection | None) -> None:
+    def wake(self, connection: Connection | None) -> None:
+        """The shell hears once that something waits for this connection."""
         if connection is not None and not connection.woken and connection.box.frames:
             connection.woken = True
             self.effects.append(Wake(connection.id))
@@ -624,10 +466,10 @@ class Hub:
                 self._check_absent(device, len(text))
             device.box.revise(answer)
         except OutboxFull:
-            self._cut_full(device)
+            self.cut_full(device)
             if not live:
                 del answers[answer.id]
-                self._forget(device)
+                self.forget(device)
                 raise
             # A message that stands on the screen: its newest text comes with the next connection.
         self._spoke(device, now)
@@ -650,7 +492,7 @@ class Hub:
                 self._check_absent(device, len(media.data))
             device.box.keep(File(id, media))
         except OutboxFull:
-            self._cut_full(device)
+            self.cut_full(device)
             raise
         device.files += 1
         self._spoke(device, now)
@@ -663,7 +505,7 @@ class Hub:
             words = Answer("", text, True)
             words.weigh()
             if not device.box.has_room(words, File("", media)):
-                self._cut_full(device)
+                self.cut_full(device)
                 raise OutboxFull
         if text:
             self.say(chat, text, now=now)
@@ -678,26 +520,27 @@ class Hub:
         if waiting + size > MAX_ABSENT_BYTES:
             raise OutboxFull
 
-    def _cut_full(self, device: Device) -> None:
+    def cut_full(self, device: Device) -> None:
+        """No more is kept for this device: its connection ends, or the log says so."""
         if device.conn is not None:
             self.too_slow(device.conn.id)
         else:
             self.counters.not_kept += 1
             log.warning("nothing more is kept for an absent device: device=%s", shown(device.id))
-        self._forget(device)
+        self.forget(device)
 
     def _spoke(self, device: Device, now: float) -> None:
         if not device.in_turn:
             if device.idle_at is None:  # else the timer is set, and finds that it is too early
                 self._pausing.add(device)
-                self._due_by(now + TYPING_IDLE)
+                self.due_by(now + TYPING_IDLE)
             device.idle_at = now + TYPING_IDLE
         if not device.speaking:
             if device.words_at is None:
                 device.words_at = now
             device.speaking = True
             self._tell_state(device, now)
-        self._wake(device.conn)
+        self.wake(device.conn)
 
     def turn_started(self, chat: str, now: float) -> None:
         """The agent works on something of this device: thinking and typing."""
@@ -712,7 +555,7 @@ class Hub:
         device.speaking = False
         self._no_pause(device)
         self._tell_state(device, now)
-        self._wake(device.conn)
+        self.wake(device.conn)
 
     def turn_ended(self, chat: str, now: float) -> Device | None:
         """The turn is over: what is still open is final, typing stops, the avatar is idle.
@@ -728,7 +571,7 @@ class Hub:
                 try:
                     device.box.revise(answer)
                 except OutboxFull:
-                    self._cut_full(device)
+                    self.cut_full(device)
         was_in_turn, device.in_turn = device.in_turn, False
         self._quiet(device, now)
         if not was_in_turn:
@@ -766,8 +609,8 @@ class Hub:
         device.speaking = False
         self._no_pause(device)
         self._tell_state(device, now)
-        self._wake(device.conn)
-        self._forget(device)
+        self.wake(device.conn)
+        self.forget(device)
 
     def _no_pause(self, device: Device) -> None:
         device.idle_at = None
@@ -793,11 +636,11 @@ class Hub:
             device.box.put(StateItem("typing", _TYPING))
         device.told, device.told_at = state, now
 
-    def _forget(self, device: Device) -> None:
+    def forget(self, device: Device) -> None:
         """Let go of a device that is away and of which nothing waits."""
         if device.conn is not None:
             return
-        if device.forgettable and device.idle_at is None and not self.prompts.of(device.id):
+        if device.forgettable and device.idle_at is None and not self.cards.prompts.of(device.id):
             self.devices.pop(device.id, None)
 
     # ----------------------------------------------------------------------------------------------
@@ -823,15 +666,10 @@ class Hub:
         device.under_way_bytes += size
         device.messages += 1
         device.last_message = incoming.id
-        awaiting = None
-        if incoming.kind == "text" and self.prompts.open:
-            awaiting = self._awaiting_text(device)
-        if awaiting is None:
-            self.effects.append(Submit(incoming))
-            return
-        self._texts[awaiting.id] = incoming
-        if awaiting.state is State.AWAITING_TEXT:
-            self._tell(awaiting, OTHER, incoming.text)
+        if incoming.kind == "text" and self.cards.prompts.open:
+            if self.cards.typed(device, incoming):
+                return
+        self.effects.append(Submit(incoming))
 
     def seen(self, device: Device, id: str, now: float) -> bool:
         """Whether the agent has the message with this id, or is being handed it."""
@@ -843,15 +681,6 @@ class Hub:
         if device.conn is not None and self.dedup.look(f"{device.id}:{id}", now) is Seen.TAKEN:
             self._accept(device.conn, id)
 
-    def _awaiting_text(self, device: Device) -> OpenCard | None:
-        """The card whose answer the person types next, also while the agent hears of `other`."""
-        for opened in self.prompts.of(device.id):
-            telling_other = opened.state is State.ANSWERING and opened.answer == (OTHER, None)
-            if opened.card.kind == "clarify" and opened.id not in self._texts:
-                if telling_other or opened.state is State.AWAITING_TEXT:
-                    return opened
-        return None
-
     def taken(self, incoming: Incoming, now: float) -> None:
         """The agent has the message: its id is kept."""
         self.dedup.keep(f"{incoming.chat}:{incoming.id}", now)
@@ -859,7 +688,7 @@ class Hub:
         device = self._no_longer_under_way(incoming)
         if device is not None:
             if device.conn is None:
-                self._forget(device)
+                self.forget(device)
             else:
                 self._accept(device.conn, incoming.id)
 
@@ -878,7 +707,7 @@ class Hub:
                         frame_id=incoming.id,
                     ),
                 )
-            self._forget(device)
+            self.forget(device)
 
     def _no_longer_under_way(self, incoming: Incoming) -> Device | None:
         device = self.devices.get(incoming.chat)
@@ -890,154 +719,6 @@ class Hub:
     def _accept(self, connection: Connection, id: str) -> None:
         if connection.accepted:
             self.post(connection, encode(Accepted(id)))
-
-    # ----------------------------------------------------------------------------------------------
-    # Cards
-
-    def ask(self, chat: str, card: Card, now: float) -> str:
-        """Show a card now or when the device is back; its id. The clock runs in any case.
-
-        Raises `OutboxFull` as `say` does.
-        """
-        device = self.device(chat)
-        opened = self.prompts.add(chat, card, now)
-        item = Deferred(self._rendering(opened))
-        try:
-            device.box.keep(item)
-        except OutboxFull:
-            del self.prompts.open[opened.id]
-            self._cut_full(device)
-            raise
-        self._unseen[opened.id] = item
-        self.counters.cards[card.kind] += 1
-        device.cards += 1
-        self._due_by(opened.deadline)
-        self._wake(device.conn)
-        return opened.id
-
-    def _rendering(self, opened: OpenCard) -> Callable[[float], bytes | None]:
-        def render(now: float) -> bytes | None:
-            self._unseen.pop(opened.id, None)
-            if opened.id not in self.prompts.open:
-                return None
-            opened.shown = True
-            return encode(opened.frame(now))
-
-        return render
-
-    def answer(
-        self, connection: Connection, card_id: str, option_id: str, text: str, now: float
-    ) -> None:
-        """A client answers a card. Raises `forbidden` for a card of another device."""
-        device = connection.device
-        assert device is not None
-        opened = self.prompts.open.get(card_id)
-        if opened is None:
-            outcome = self.prompts.outcome(card_id)
-            if outcome is None:
-                self.post(connection, encode(PromptDone(card_id, expired=True)))
-            elif outcome.chat != device.id:
-                raise _not_your_card(card_id)
-            else:
-                self.post(connection, encode(outcome.frame(card_id)))
-            return
-        if opened.chat != device.id:
-            raise _not_your_card(card_id)
-        if opened.state is State.ANSWERING:
-            return  # its outcome is on the way
-        applied, typed = judge(opened.card, option_id, text)
-        if opened.state is State.AWAITING_TEXT and typed is None:
-            self.post(connection, encode(PromptDone(card_id, OTHER)))
-            return
-        self._tell(opened, applied, typed)
-
-    def _tell(self, opened: OpenCard, option_id: str, text: str | None) -> None:
-        opened.state = State.ANSWERING
-        opened.answer = (option_id, text)
-        self.effects.append(Tell(opened.id, opened.card, option_id, text))
-
-    def answered(self, card_id: str, taken: bool, then: str | None, now: float) -> None:
-        """The agent took the answer, or no longer waits for it. `then`: a text to show after."""
-        opened = self.prompts.open.get(card_id)
-        if opened is None:
-            return
-        device = self.device(opened.chat)
-        option_id, text = opened.answer
-        incoming = self._texts.pop(card_id, None)
-        if taken and opened.card.kind == "clarify" and option_id == OTHER and text is None:
-            opened.state = State.AWAITING_TEXT
-            opened.other_told = True
-            self._due_by(opened.deadline)
-            device.box.put(Kept(encode(PromptDone(card_id, OTHER))))
-            if incoming is not None:  # it was typed while the agent heard of `other`
-                self._texts[card_id] = incoming
-                self._tell(opened, OTHER, incoming.text)
-        else:
-            self._settle(device, card_id, option_id if taken else None, expired=not taken)
-            if incoming is not None and taken:
-                self.taken(incoming, now)
-            elif incoming is not None:  # nobody waits for it as an answer: an ordinary message
-                self.effects.append(Submit(incoming))
-        if taken and then:
-            with contextlib.suppress(OutboxFull):  # the device is cut off, which is logged
-                self.say(opened.chat, then, now=now)
-        self._wake(device.conn)
-
-    def answer_failed(self, card_id: str, now: float) -> None:
-        """The agent could not be told: the card stays open."""
-        opened = self.prompts.open.get(card_id)
-        if opened is None:
-            return
-        incoming = self._texts.pop(card_id, None)
-        told_text = opened.answer[1] is not None
-        opened.state = State.AWAITING_TEXT if opened.other_told else State.OPEN
-        self._due_by(opened.deadline)
-        device = self.device(opened.chat)
-        if incoming is not None:
-            self.refused(incoming, now)
-        if (incoming is None or not told_text) and device.conn is not None:
-            self.fail(
-                device.conn,
-                ProtocolError(
-                    "internal_error",
-                    "the agent could not be told your answer: answer again",
-                    frame_id=card_id,
-                ),
-            )
-
-    def close_card(
-        self, card_id: str, option_id: str | None = None, *, expired: bool = False, now: float
-    ) -> None:
-        """A card was settled elsewhere: a typed command, the agent's own limit."""
-        opened = self.prompts.open.get(card_id)
-        if opened is None or opened.state is State.ANSWERING:
-            return
-        device = self.device(opened.chat)
-        self._settle(device, card_id, option_id, expired=expired)
-        self._wake(device.conn)
-
-    def _card_ran_out(self, opened: OpenCard, now: float) -> None:
-        device = self.device(opened.chat)
-        option_id = opened.card.unanswered
-        if opened.state is State.AWAITING_TEXT:
-            option_id = OTHER
-        self._settle(device, opened.id, option_id, expired=True)
-        self.effects.append(Expired(opened.card))
-        self._wake(device.conn)
-
-    def _settle(
-        self, device: Device, card_id: str, option_id: str | None, *, expired: bool
-    ) -> None:
-        opened = self.prompts.open[card_id]
-        outcome = self.prompts.settle(card_id, option_id, expired=expired)
-        self.counters.outcomes[opened.card.kind, _outcome(option_id, expired)] += 1
-        unseen = self._unseen.pop(card_id, None)
-        if unseen is not None:
-            device.box.discard(unseen)
-        told = opened.other_told and option_id == OTHER and not expired
-        if (opened.shown or opened.other_told) and not told:
-            device.box.put(Kept(encode(outcome.frame(card_id))))
-        self._forget(device)
 
     # ----------------------------------------------------------------------------------------------
 
@@ -1062,7 +743,6 @@ _END_REASONS = {
     "fragments out of order": "bad_frame",
     **{code: code for code in get_args(Code)},
 }
-OUTCOMES = ("once", "session", "always", "deny", "cancel", OTHER)
 
 
 def end_reasons() -> list[str]:
@@ -1070,21 +750,8 @@ def end_reasons() -> list[str]:
     return sorted({*_END_REASONS.values()})
 
 
-def _outcome(option_id: str | None, expired: bool) -> str:
-    """How a card ended, from a closed list."""
-    if expired:
-        return "expired"
-    if option_id is None:
-        return "withdrawn"
-    return option_id if option_id in OUTCOMES else "choice"
-
-
 def _no_hello() -> ProtocolError:
     return ProtocolError("bad_frame", f"no `hello` within {HELLO_TIMEOUT:.0f} seconds", fatal=True)
-
-
-def _not_your_card(card_id: str) -> ProtocolError:
-    return ProtocolError("forbidden", "this card was shown to another device", frame_id=card_id)
 
 
 _TYPING = encode(TypingOut())

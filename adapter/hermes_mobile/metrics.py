@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from .cards import OUTCOMES
 from .counters import FIRST, SECOND, Counters, Spread
-from .hub import OUTCOMES, Hub, end_reasons
+from .hub import Hub, end_reasons
 from .prompts import CardKind
 from .protocol import PROTOCOL_VERSION, ClientFrame, Code, ServerFrame
 from .settings import Settings
@@ -340,7 +341,7 @@ def _waiting(hub: Hub, counted: Counters) -> Iterator[Family]:
 
 def _cards(hub: Hub, counted: Counters) -> Iterator[Family]:
     kinds = get_args(CardKind)
-    now = Counter(opened.card.kind for opened in hub.prompts.open.values())
+    now = Counter(opened.card.kind for opened in hub.cards.prompts.open.values())
     yield _by("cards_open", "Cards that wait for an answer.", "kind", kinds, now, total=False)
     yield _by("cards", "Cards asked.", "kind", kinds, counted.cards)
     yield Family(

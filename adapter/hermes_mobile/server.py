@@ -31,19 +31,9 @@ import picows
 
 from . import static_pages
 from .commands import receive, too_big
-from .hub import (
-    Close,
-    ConnId,
-    Device,
-    DeviceInfo,
-    Effect,
-    Expired,
-    Hub,
-    Incoming,
-    Submit,
-    Tell,
-    Wake,
-)
+from .devices import ConnId, Device, DeviceInfo
+from .effects import Close, Effect, Expired, Incoming, Submit, Tell, Wake
+from .hub import Hub
 from .logs import log, shown, trace
 from .metrics import CONTENT_TYPE, Scrape, scrape
 from .outbox import OutboxFull, OutgoingMedia
@@ -328,7 +318,7 @@ class Door:
         Raises `OutboxFull` as `say` does.
         """
         try:
-            return self.hub.ask(chat, card, self._now())
+            return self.hub.cards.ask(chat, card, self._now())
         finally:
             self._drain()
 
@@ -336,7 +326,7 @@ class Door:
         self, card_id: str, option_id: str | None = None, *, expired: bool = False
     ) -> None:
         """A card was settled another way: a typed command, the agent's own limit."""
-        self.hub.close_card(card_id, option_id, expired=expired, now=self._now())
+        self.hub.cards.close(card_id, option_id, expired=expired, now=self._now())
         self._drain()
 
     def turn_started(self, chat: str) -> None:
@@ -496,9 +486,9 @@ class Door:
             log.error(
                 "the agent could not be told an answer: card=%s error=%s", card_id, trace(error)
             )
-            self.hub.answer_failed(card_id, self._now())
+            self.hub.cards.answer_failed(card_id, self._now())
         else:
-            self.hub.answered(card_id, answered.taken, answered.then, self._now())
+            self.hub.cards.answered(card_id, answered.taken, answered.then, self._now())
         self._drain()
 
     async def _expire(self, card: Card) -> None:

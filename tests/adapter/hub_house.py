@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes_mobile.commands import receive
-from hermes_mobile.hub import Close, Effect, Hub, Submit, Tell
+from hermes_mobile.effects import Close, Effect, Submit, Tell
+from hermes_mobile.hub import Hub
 from hermes_mobile.settings import Settings
 from hermes_mobile.tokens import Peer
 

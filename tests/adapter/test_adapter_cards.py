@@ -333,7 +333,7 @@ async def test_a_stopped_turn_asks_nothing_more(hermes: Any, seen_by_hermes: boo
         desk.stopped(S)
         assert entries[S].result == "deny" and entries[S].event.is_set()
         assert entries[other].result is None
-        assert [opened.chat for opened in door.hub.prompts.open.values()] == ["other"]
+        assert [opened.chat for opened in door.hub.cards.prompts.open.values()] == ["other"]
     finally:
         desk.close()
         await door.stop()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hermes_mobile import commands
 from hermes_mobile import hub as hub_module
 from hermes_mobile.dedup import WINDOW_SECONDS
-from hermes_mobile.hub import Incoming
+from hermes_mobile.effects import Incoming
 from hermes_mobile.outbox import File, OutgoingMedia
 from hermes_mobile.protocol import (
     MAX_AUDIO_BYTES,

@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from hermes_mobile.commands import receive
-from hermes_mobile.hub import Close, Effect, Hub, Incoming, Submit, Tell, Wake
+from hermes_mobile.effects import Close, Effect, Incoming, Submit, Tell, Wake
+from hermes_mobile.hub import Hub
 from hermes_mobile.prompts import Card, approval_card, clarify_card, confirm_card
 from hermes_mobile.settings import Settings
 from hermes_mobile.tokens import Peer
@@ -189,7 +190,7 @@ def test_core_does_what_client_vector_says(name: str, vector: dict[str, Any]) ->
     for other, device in enumerate(vector.get("online", ()), start=2):
         bench.open(other, {**DOOR["hello"]["open"], "device": {"id": device}})
     if "after" in vector:
-        names["card"] = bench.hub.ask("tel-1", _card(vector["after"]), bench.now)
+        names["card"] = bench.hub.cards.ask("tel-1", _card(vector["after"]), bench.now)
         bench.drain()
         assert bench.parsed(conn)[0]["text"]
         bench.frames[conn].clear()
@@ -279,7 +280,7 @@ def _check_answer(
         assert isinstance(told, Tell)
         assert bench.parsed(conn) == []  # the card closes when the agent has the answer
         assert _says(told) == expand(says)
-        bench.hub.answered(told.card_id, True, None, bench.now)
+        bench.hub.cards.answered(told.card_id, True, None, bench.now)
         bench.drain()
     else:
         assert says is None

@@ -27,7 +27,8 @@ from hermes_mobile import hub as hub_module
 from hermes_mobile import outbox
 from hermes_mobile.commands import receive
 from hermes_mobile.dedup import WINDOW_SECONDS
-from hermes_mobile.hub import Close, Expired, Hub, Incoming, Submit, Tell, Wake
+from hermes_mobile.effects import Close, Expired, Incoming, Submit, Tell, Wake
+from hermes_mobile.hub import Hub
 from hermes_mobile.outbox import OutboxFull, OutgoingMedia
 from hermes_mobile.prompts import State, approval_card, clarify_card, confirm_card
 from hermes_mobile.protocol import DEFAULT_CHUNK_LIMIT, HELLO_TIMEOUT
@@ -353,7 +354,7 @@ class Machine(RuleBasedStateMachine):
         self.now = until
         for conn, opened in self.hub._unauthenticated.items():
             assert opened + HELLO_TIMEOUT > self.now, conn
-        for card in self.hub.prompts.open.values():
+        for card in self.hub.cards.prompts.open.values():
             assert card.deadline > self.now or card.state is State.ANSWERING
         for device in self.hub.known():
             assert device.idle_at is None or device.idle_at > self.now
@@ -398,7 +399,7 @@ class Machine(RuleBasedStateMachine):
         state = device.state if device is not None else ("idle", False)
         assert view.sticky == view.fresh == state
         for id, owner in self.cards.items():
-            opened = self.hub.prompts.open.get(id)
+            opened = self.hub.cards.prompts.open.get(id)
             if owner != chat:
                 assert id not in view.cards
             elif opened is not None:
@@ -406,7 +407,7 @@ class Machine(RuleBasedStateMachine):
                 assert (done is None) is not opened.other_told
                 assert done is None or done.get("option_id") == "other"
             elif id in view.cards:
-                done, outcome = view.cards[id], self.hub.prompts.outcome(id)
+                done, outcome = view.cards[id], self.hub.cards.prompts.outcome(id)
                 assert done is not None and outcome is not None
                 assert done.get("option_id") == outcome.option_id
                 assert done.get("expired", False) == outcome.expired
@@ -449,7 +450,7 @@ class Machine(RuleBasedStateMachine):
                 c.state is State.AWAITING_TEXT
                 or (c.state is State.ANSWERING and c.answer == ("other", None))
             )
-            for c in self.hub.prompts.open.values()
+            for c in self.hub.cards.prompts.open.values()
         )
         tells = len(self.tells)
         self.feed(conn, id=id, **frame)
@@ -584,7 +585,7 @@ class Machine(RuleBasedStateMachine):
             "open": clarify_card("q", None, chat, timeout, reference=chat),
         }[kind]
         try:
-            self.cards[self.hub.ask(chat, card, self.now)] = chat
+            self.cards[self.hub.cards.ask(chat, card, self.now)] = chat
         except OutboxFull:
             pass
         self.settle()
@@ -593,7 +594,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data(), option=st.sampled_from([None, "deny"]), expired=st.booleans())
     def close_card(self, data: st.DataObject, option: str | None, expired: bool) -> None:
         id = self.pick(data, list(self.cards))
-        self.hub.close_card(id, option, expired=expired, now=self.now)
+        self.hub.cards.close(id, option, expired=expired, now=self.now)
         self.settle()
 
     @rule(chat=st.sampled_from(CHATS))
@@ -630,15 +631,15 @@ class Machine(RuleBasedStateMachine):
     def agent_hears_answer(self, data: st.DataObject, how: str) -> None:
         tell = self.tells.pop(self.pick(data, list(range(len(self.tells)))))
         chat = self.cards[tell.card_id]
-        typed = self.hub._texts.get(tell.card_id)
+        typed = self.hub.cards._texts.get(tell.card_id)
         key = (typed.chat, typed.id) if typed is not None else None
         if how == "fails":
-            self.hub.answer_failed(tell.card_id, self.now)
+            self.hub.cards.answer_failed(tell.card_id, self.now)
             if key is not None:
                 del self.typed[key]
         else:
             then = self.words(chat, 9) if how == "then" and not self.nearly_full(chat) else None
-            self.hub.answered(tell.card_id, how != "late", then, self.now)
+            self.hub.cards.answered(tell.card_id, how != "late", then, self.now)
             if then is not None:
                 self.told[chat].append(then)
             if key is not None and how != "late" and tell.text is not None:
@@ -670,12 +671,12 @@ class Machine(RuleBasedStateMachine):
             return
         self.drain_all(conn)
         card = clarify_card("q", ["x"], chat, 1000.0, reference=chat)
-        id = self.hub.ask(chat, card, self.now)
+        id = self.hub.cards.ask(chat, card, self.now)
         self.cards[id] = chat
         self.settle()
         self.drain_all(conn)
         self.feed(conn, t="prompt", prompt_id=id, option_id="other")
-        self.hub.answered(self.tells.pop().card_id, True, None, self.now)
+        self.hub.cards.answered(self.tells.pop().card_id, True, None, self.now)
         self.settle()
         if reads:
             self.drain_all(conn)
@@ -711,13 +712,13 @@ class Machine(RuleBasedStateMachine):
                 or device.in_turn
                 or device.under_way
                 or device.idle_at is not None
-                or self.hub.prompts.of(device.id)
+                or self.hub.cards.prompts.of(device.id)
                 or any(not a.sent_final or a.waiting for a in device.answers.values())
             )
             assert waits, f"{device.id} is away and nothing of it is needed"
         assert set(self.hub.connections) == set(self.lines)
-        assert set(self.hub._texts) <= set(self.hub.prompts.open)
-        assert set(self.hub._unseen) <= set(self.hub.prompts.open)
+        assert set(self.hub.cards._texts) <= set(self.hub.cards.prompts.open)
+        assert set(self.hub.cards._unseen) <= set(self.hub.cards.prompts.open)
 
     @invariant()
     def strangers_are_bounded(self) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from hermes_mobile import protocol
 from hermes_mobile.commands import receive
-from hermes_mobile.hub import Close, Hub, Wake
+from hermes_mobile.effects import Close, Wake
+from hermes_mobile.hub import Hub
 from hermes_mobile.protocol import (
     MAX_DEVICE_CHARS,
     MAX_FILENAME_CHARS,

@@ -14,7 +14,7 @@ import pytest
 
 from hermes_mobile import hub as hub_module
 from hermes_mobile import server
-from hermes_mobile.hub import Incoming
+from hermes_mobile.effects import Incoming
 from hermes_mobile.outbox import OutgoingMedia
 from hermes_mobile.prompts import approval_card
 from hermes_mobile.protocol import MAX_FRAME_BYTES
@@ -93,7 +93,7 @@ async def test_frames_of_every_length_of_header(place: Place) -> None:
 async def test_what_comes_after_a_card_that_was_taken_back(place: Place) -> None:
     """There was something to write, then nothing, then something."""
     client = await place.join()
-    card = place.door.hub.ask("tel", approval_card("ls", "", "s", 60), 0.0)
+    card = place.door.hub.cards.ask("tel", approval_card("ls", "", "s", 60), 0.0)
     place.door.close_card(card)
     place.door.say("tel", "later")
     assert (await client.until("message"))["text"] == "later"

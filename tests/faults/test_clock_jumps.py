@@ -24,7 +24,7 @@ def test_after_a_jump_ahead_what_was_open_ends_as_its_time_says(jump: float) -> 
     conn = house.join(supports=["accepted"])
     house.send(conn, t="text", id="m-1", text="hello")
     house.take_all()
-    card = house.hub.ask("tel", approval_card("ls", "", "mobile:tel", 300.0), house.now)
+    card = house.hub.cards.ask("tel", approval_card("ls", "", "mobile:tel", 300.0), house.now)
     house.frames(conn)
     house.wait(jump)
     frames = house.frames(conn)
@@ -46,7 +46,7 @@ def test_a_clock_that_goes_back_breaks_nothing(jump: float) -> None:
     conn = house.join(supports=["accepted"])
     house.send(conn, t="text", id="m-1", text="hello")
     house.take_all()
-    card = house.hub.ask("tel", approval_card("ls", "", "mobile:tel", 300.0), house.now)
+    card = house.hub.cards.ask("tel", approval_card("ls", "", "mobile:tel", 300.0), house.now)
     house.hub.turn_started("tel", house.now)
     house.now -= jump
     house.hub.tick(house.now)

@@ -23,7 +23,8 @@ from hermes_client_proxy.session_ids import (
 from hermes_client_proxy.sse import Decoder, EventTooLarge, ServerSentEvent
 from hermes_mobile import tokens
 from hermes_mobile.commands import receive
-from hermes_mobile.hub import Close, Hub, Submit, Tell
+from hermes_mobile.effects import Close, Submit, Tell
+from hermes_mobile.hub import Hub
 from hermes_mobile.protocol import (
     MAX_MEDIA_PARTS,
     MAX_OPEN_UPLOADS,
