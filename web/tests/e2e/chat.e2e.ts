@@ -40,8 +40,13 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
   test("holds a conversation with Markdown, code and a copy button", async () => {
     await chat.say("hello");
     await chat.answer("echo: hello");
-    await chat.say("some *emphasis* and code:\n\n```js\nlet answer = 42;\n```");
+    await chat.say("some *emphasis* and code:\n\n- مرحبا\n\n```js\nlet answer = 42;\n```");
     await chat.page.locator("hm-entry.said .code pre").waitFor();
+    // Each piece stands on the side where its words begin, code on the left.
+    const sides = await chat.page
+      .locator("hm-entry.said:last-of-type :is(p, ul, pre)")
+      .evaluateAll((all) => all.slice(-3).map((one) => getComputedStyle(one).direction));
+    expect(sides).toEqual(["ltr", "rtl", "ltr"]);
     expect(await chat.page.locator("hm-entry.said em").innerText()).toBe("emphasis");
     await chat.page.locator("hm-entry.said [data-copy]").click();
     await chat.page.getByText("Copied").waitFor();
