@@ -1,8 +1,8 @@
 """`hermes mobile …`: what an owner needs beside the gateway.
 
-Commands: `token` makes a token for the apps, `status` asks the running door, `send` delivers to a
-device by its id on every Hermes version, `doctor` looks at the door's settings and, with --url, at
-its public address as a stranger would.
+Commands: `token` makes a token for the apps, `code` shows address and token for an app to read,
+`status` asks the running door, `send` delivers to a device by its id on every Hermes version,
+`doctor` looks at the door's settings and, with --url, at its public address as a stranger would.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ def setup(parser: argparse.ArgumentParser) -> None:
     token.add_argument(
         "--save", action="store_true", help="write it to the .env of this Hermes home"
     )
+    code = commands.add_parser("code", help="show address and token for an app to scan or paste")
+    code.add_argument("--device", default="", help="device id the app shall use")
+    code.add_argument("--name", default="", help="what the app may call this agent")
+    code.add_argument("--url", default="", help="the door's address (else MOBILE_PUBLIC_URL)")
+    code.add_argument("--qr", action="store_true", help="draw it in the terminal (needs segno)")
     commands.add_parser("status", help="is the door open, and where")
     send = commands.add_parser("send", help="deliver a message to a device")
     send.add_argument("device", help="device id, with or without mobile:")
@@ -43,6 +48,8 @@ def run(args: argparse.Namespace) -> None:
     command = getattr(args, "mobile_command", None)
     if command == "token":
         ok = _token(save=args.save)
+    elif command == "code":
+        ok = _code(args)
     elif command == "status":
         ok = _status()
     elif command == "send":
@@ -50,7 +57,9 @@ def run(args: argparse.Namespace) -> None:
     elif command == "doctor":
         ok = _doctor(args)
     else:
-        print("usage: hermes mobile token | status | send DEVICE TEXT [--file PATH] | doctor")
+        print(
+            "usage: hermes mobile token | code | status | send DEVICE TEXT [--file PATH] | doctor"
+        )
         ok = False
     if not ok:
         sys.exit(1)
@@ -69,6 +78,57 @@ def _token(*, save: bool) -> bool:
         return False
     print("A new MOBILE_TOKEN is in the .env of your Hermes home: restart the gateway,")
     print(f"and give this token to your apps: {value}")
+    return True
+
+
+def _code(args: argparse.Namespace) -> bool:
+    from . import door_files, how_to_install, missing_packages
+
+    if names := missing_packages():
+        print(how_to_install(names))
+        return False
+    from .connection_code import NoCode, connection_code, public_address
+    from .protocol import ProtocolError, device_id
+    from .settings import Settings, SettingsError
+
+    try:
+        settings = Settings.from_sources(
+            doctor_command.environment(), doctor_command.extra(doctor_command.hermes_config())
+        )
+        device = device_id(args.device.removeprefix("mobile:"))
+        url = args.url or public_address(settings)
+        here = door_files.read_door(door_files.hermes_home()) or door_files.door_url(
+            settings.host, settings.port
+        )
+        code = connection_code(settings, url or here, device=device, name=args.name)
+    except (SettingsError, NoCode) as error:
+        print(f"no code: {error}", file=sys.stderr)
+        return False
+    except ProtocolError as error:
+        print(f"no code: {error.message}", file=sys.stderr)
+        return False
+    text = json.dumps(code, ensure_ascii=False)
+    if args.qr and not _draw(text):
+        return False
+    if not args.qr:
+        print(text)
+    if not url:
+        print(
+            "This is the door's address on this machine. For other devices set MOBILE_PUBLIC_URL "
+            "to the address they use, or give it with --url.",
+            file=sys.stderr,
+        )
+    print("Whoever sees this code can talk with your agent.", file=sys.stderr)
+    return True
+
+
+def _draw(text: str) -> bool:
+    try:
+        segno = importlib.import_module("segno")
+    except ImportError:
+        print(f'--qr needs segno: "{sys.executable}" -m pip install segno', file=sys.stderr)
+        return False
+    segno.make(text, error="m", micro=False).terminal(compact=True)
     return True
 
 
