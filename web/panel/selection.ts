@@ -49,7 +49,7 @@ export class PageSelection {
     // A selection that ends because the person turned to the panel is still what they mean.
     const turned = document.activeElement === this.#panel || performance.now() < this.#insideUntil;
     if (turned && selection?.isCollapsed !== false) return;
-    this.#set(selectedText().trim().slice(0, LONGEST));
+    this.#set(beginningOf(selectedText().trim()));
   };
 
   #set(text: string): void {
@@ -57,6 +57,13 @@ export class PageSelection {
     this.#text = text;
     this.#changed(text);
   }
+}
+
+/** At most LONGEST of a text, not cut inside a character. */
+function beginningOf(text: string): string {
+  if (text.length <= LONGEST) return text;
+  const last = text.charCodeAt(LONGEST - 1);
+  return text.slice(0, last >= 0xd800 && last < 0xdc00 ? LONGEST - 1 : LONGEST);
 }
 
 function selectedText(): string {

@@ -14,6 +14,7 @@ import {
   type SessionList,
   type ToolList,
 } from "./contract.ts";
+import { wellFormed } from "./frames.ts";
 import { randomId } from "./id.ts";
 import { PanelError, errorOfResponse } from "./panel-error.ts";
 import { runStream, type RunUpdate } from "./run-stream.ts";
@@ -251,7 +252,7 @@ export class HermesPanelClient {
     const init = {
       method: "POST",
       headers: { "Content-Type": "application/json", "X-Trace-Id": traceId, ...headers },
-      body: JSON.stringify({ ...body, traceId }),
+      body: JSON.stringify({ ...body, traceId }, wellFormedText),
     };
     return this.#ask(path, init, traceId, options);
   }
@@ -303,6 +304,11 @@ export class HermesPanelClient {
     }
     return body as Answer;
   }
+}
+
+/** A text that was cut inside a character is no JSON in UTF-8, and the whole request would be refused. */
+function wellFormedText(_key: string, value: unknown): unknown {
+  return typeof value === "string" ? wellFormed(value) : value;
 }
 
 function queryOf(fields: Readonly<Record<string, string>>): string {

@@ -99,6 +99,22 @@ test("Every call asks its route of the contract, and nothing but the page's own 
   }
 });
 
+test("A text that was cut inside a character does not cost the request.", async () => {
+  const { panel, proxy } = makePanel([json(STARTED)]);
+  await panel.startRun({
+    sessionId: SESSION,
+    message: "a\ud83d",
+    selectedText: "\udc00b",
+    pageContext: { title: "c\ud83d", outline: [{ text: "\ud83d\ude00" }] },
+  });
+
+  expect(proxy.asked[0]?.body).toMatchObject({
+    message: "a\ufffd",
+    selectedText: "\ufffdb",
+    pageContext: { title: "c\ufffd", outline: [{ text: "\ud83d\ude00" }] },
+  });
+});
+
 test("Ids become one segment of the path, whatever they hold.", async () => {
   const { panel, proxy } = makePanel([json({ ok: true })]);
   await panel.getSession("../../x?y#z");
