@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hermes_mobile import server
+from hermes_mobile import doorstep, server, sockets
 from hermes_mobile.hub import MAX_UNAUTHENTICATED
 from hermes_mobile.protocol import MAX_HELLO_BYTES
 
@@ -177,7 +177,7 @@ async def test_upgrades_that_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_doorstep_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_KNOCKING", 5)
+    monkeypatch.setattr(doorstep, "MAX_KNOCKING", 5)
     inside = await place.join()
     clients = [await place.connect() for _ in range(12)]
     for client in clients[:7]:
@@ -210,7 +210,7 @@ async def test_coming_and_going_leaves_nothing(place: Place) -> None:
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)
     gc.collect()
-    assert len([o for o in gc.get_objects() if isinstance(o, server.Socket)]) < 10
+    assert len([o for o in gc.get_objects() if isinstance(o, sockets.Socket)]) < 10
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hermes_mobile import hub as hub_module
-from hermes_mobile import server
+from hermes_mobile import server, sockets
 from hermes_mobile.effects import Incoming
 from hermes_mobile.outbox import OutgoingMedia
 from hermes_mobile.prompts import approval_card
@@ -82,8 +82,8 @@ async def test_frames_of_every_length_of_header(place: Place) -> None:
             start, end = b'{"t":"pong","ts":"', b'"}'
             hub.post(connection, start + b"x" * (size - len(start + end)) + end)
             if alone:
-                place.door._drain()
-        place.door._drain()
+                place.door.drain()
+        place.door.drain()
         for size in sizes:
             code, payload = await client.read()
             assert (code, len(payload)) == (TEXT, size)
@@ -232,7 +232,7 @@ async def test_a_close_is_answered_with_a_code_that_may_be_written(place: Place)
 async def test_one_who_closes_and_reads_nothing_is_let_go(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "LINGER", 0.2)
+    monkeypatch.setattr(sockets, "LINGER", 0.2)
     client = await place.join()
     client.reader._transport.pause_reading()  # type: ignore[attr-defined]
     for _ in range(4):
@@ -351,7 +351,7 @@ async def test_one_who_reads_nothing_is_cut_off_alone(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "HEARTBEAT", 0.05)
-    monkeypatch.setattr(server, "STALL_AFTER", 0.5)
+    monkeypatch.setattr(sockets, "STALL_AFTER", 0.5)
     async with running() as place:
         slow, other = await place.join("slow"), await place.join("other")
         slow.reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -382,8 +382,8 @@ async def test_a_flood_of_pings_by_one_who_does_not_read(place: Place) -> None:
 
 async def test_the_silent_are_asked_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEARTBEAT", 0.05)
-    monkeypatch.setattr(server, "PING_AFTER", 0.1)
-    monkeypatch.setattr(server, "GIVE_UP_AFTER", 1.0)
+    monkeypatch.setattr(sockets, "PING_AFTER", 0.1)
+    monkeypatch.setattr(sockets, "GIVE_UP_AFTER", 1.0)
     async with running() as place:
         silent, talking = await place.join("silent"), await place.join("talking")
         loop = asyncio.get_running_loop()
@@ -401,8 +401,8 @@ async def test_the_silent_are_asked_and_given_up(monkeypatch: pytest.MonkeyPatch
 
 async def test_a_slow_upload_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEARTBEAT", 0.05)
-    monkeypatch.setattr(server, "PING_AFTER", 0.1)
-    monkeypatch.setattr(server, "GIVE_UP_AFTER", 0.5)
+    monkeypatch.setattr(sockets, "PING_AFTER", 0.1)
+    monkeypatch.setattr(sockets, "GIVE_UP_AFTER", 0.5)
     async with running() as place:
         client = await place.join()
         whole = frame(b'{"t":"ack","x":"' + b"x" * 30_000 + b'"}') + frame(b'{"t":"ping","ts":1}')
