@@ -14,8 +14,9 @@ import os
 import sys
 
 from hermes_mobile.agents import ScriptedAgent
-from hermes_mobile.server import Door, Incoming, Socket
+from hermes_mobile.server import Door, Incoming
 from hermes_mobile.settings import Settings
+from hermes_mobile.sockets import Socket
 
 TOKEN = "token-of-the-fault-tests"
 
@@ -33,11 +34,11 @@ class Witness:
         """Tell of every answer that goes to a connection."""
         write = Socket.write
 
-        def watched(sock: Socket, frame: bytes) -> None:
-            said = json.loads(frame)
-            if said["t"] == "message" and not sock._closing:
-                self.tell(wrote=said["text"], conn=sock.conn, final=said["final"])
-            write(sock, frame)
+        def watched(sock: Socket, frames: list[bytes]) -> None:
+            for said in map(json.loads, frames):
+                if said["t"] == "message" and not sock._closing:
+                    self.tell(wrote=said["text"], conn=sock.conn, final=said["final"])
+            write(sock, frames)
 
         Socket.write = watched  # type: ignore[method-assign]
 
