@@ -250,7 +250,7 @@ def _extra_token(item: str) -> tuple[str | None, str]:
     name, equals, token = item.partition("=")
     if not equals:
         return None, item
-    if not token.strip("="):
+    if not token.strip("= \t"):
         raise SettingsError(
             f"MOBILE_EXTRA_TOKENS holds an item of {len(item)} characters whose token part behind "
             "`=` is empty: write `token` or `device_id=token`, and put a device id before a token "

@@ -185,7 +185,7 @@ def test_an_address_is_no_home_device() -> None:
     refused("MOBILE_HOME_DEVICE", home_device="mobile:")
 
 
-@pytest.mark.parametrize("item", ["=", "==", "tel=", "tel==", "tel= ", "geheim-token="])
+@pytest.mark.parametrize("item", ["=", "==", "tel=", "tel==", "tel= ", "tel= =", "geheim-token="])
 def test_an_empty_token_part_is_refused(item: str) -> None:
     assert "geheim" not in refused("MOBILE_EXTRA_TOKENS", extra_tokens=f"good,{item}")
 
