@@ -62,15 +62,12 @@ class _OwnDelta(msgspec.Struct, tag_field="event", tag="message.delta", omit_def
     timestamp: int | None = None
 
 
-_read_delta = msgspec.json.Decoder(Delta).decode
+read_delta = msgspec.json.Decoder(Delta).decode
+"""Raises ValueError or RecursionError for every other event."""
 
 
-def read(data: bytes) -> Delta | dict[str, Any] | None:
+def read(data: bytes) -> dict[str, Any] | None:
     """What one event of the upstream holds, None if that is no JSON object."""
-    try:
-        return _read_delta(data)
-    except (ValueError, RecursionError):
-        pass  # another event, or JSON that only a patient reader can read
     try:
         found = upstream_json.read(data)
     except ValueError:

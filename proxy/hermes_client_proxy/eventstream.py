@@ -33,7 +33,7 @@ class EventStream(asyncio.Protocol):
     def __init__(self, request: bytes, take: Callable[[bytes], None], silence: float) -> None:
         loop = asyncio.get_running_loop()
         self._request = request
-        self._take = take
+        self.on_body = take  # the parser calls it
         self._silence = silence
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
@@ -60,7 +60,7 @@ class EventStream(asyncio.Protocol):
                     raise ValueError("the head is too large")
             self._parser.feed_data(data)
         except Exception:
-            # Bytes that are no HTTP, or an event that the reader refuses: this stream is over.
+            # The end, bytes that are no HTTP, or what the reader refuses: this stream is over.
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -75,17 +75,12 @@ class EventStream(asyncio.Protocol):
         kind = self._headers.get(b"content-type", b"").partition(b";")[0].strip()
         plain = self._headers.get(b"content-encoding", b"identity") == b"identity"
         good = self._parser.get_status_code() == 200 and kind == b"text/event-stream" and plain
-        if not self._opened.done():
-            self._opened.set_result(good)
         if not good:
-            self.close()
-
-    def on_body(self, body: bytes) -> None:
-        if not self._ended.done():
-            self._take(body)
+            raise NoStream(sent=True)
+        self._opened.set_result(True)
 
     def on_message_complete(self) -> None:
-        self.close()
+        raise EOFError  # whatever else comes is not this stream's
 
     # the reader's calls
 

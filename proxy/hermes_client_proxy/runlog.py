@@ -37,13 +37,14 @@ class RunLog:
         self._gone = 0  # dropped blocks still in the lists
         self._bytes = 0
         self._base_sum = 0  # the checksum before the first block that is kept
+        self._sum = 0
         self.first = 0
         """The number of the oldest event kept."""
         self.next = 0
         """The number that the next event will get."""
         self.ended = False
         self._told = 0  # the number up to which the readers were told
-        self.readers: set[Reader] = set()
+        self.readers: dict[Reader, None] = {}
 
     @property
     def size(self) -> int:
@@ -52,7 +53,7 @@ class RunLog:
 
     def append(self, data: bytes) -> None:
         """Adds one event (a line of JSON); ``notify`` tells the readers."""
-        checksum = zlib.crc32(data, self._sums[-1] if self._sums else self._base_sum)
+        checksum = self._sum = zlib.crc32(data, self._sum)
         block = b"id: %d-%08x\ndata: %s\n\n" % (self.next, checksum, data)
         self._blocks.append(block)
         self._sums.append(checksum)
@@ -147,7 +148,7 @@ class Reader:
         """Bytes of events taken."""
         self.push: Callable[[bytes], bool] | None = None
         """Sends what is new without waking anyone; False if that cannot be done now."""
-        log.readers.add(self)
+        log.readers[self] = None
 
     def take(self, max_bytes: int) -> bytes:
         """What this reader has not seen yet, about *max_bytes* of it at most."""
@@ -200,4 +201,4 @@ class Reader:
 
     def close(self) -> None:
         """Leaves the log."""
-        self._log.readers.discard(self)
+        self._log.readers.pop(self, None)

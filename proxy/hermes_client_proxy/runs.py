@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from . import events, sse
@@ -379,41 +380,39 @@ class Runs:
 
         "refused" if the request never reached the upstream, "none" if there was no stream.
         """
-        decoder = sse.Decoder(MAX_EVENT)
-
-        def take(chunk: bytes) -> None:
-            try:
-                for event in decoder.feed(chunk):
-                    self._take(run, event)
-            finally:
-                run.log.notify()
-            if run.translator.ended:
-                raise _Ended
-
+        take = partial(self._take, run, sse.Decoder(MAX_EVENT))
         try:
             await self._upstream.read_events(run.trace, run.run_id, run.last_seq, take)
         except NoStream as failure:
             return "none" if failure.sent else "refused"
         return "broke"
 
-    def _take(self, run: Run, event: sse.ServerSentEvent) -> None:
-        raw = events.read(event.data)
-        if raw is None:
-            return
-        if run.interface == "replayable" and event.id is not None:
-            if run.last_seq is not None and _not_after(event.id, run.last_seq):
-                return
-            run.last_seq = event.id if event.id.isdigit() else run.last_seq
-        if isinstance(raw, events.Delta):
-            if (data := run.translator.delta(raw)) is not None:
-                run.log.append(data)
-        elif raw.get("event") == "replay.truncated":
-            self._note_gap(run)
-        else:
-            try:
-                run.receive(raw, event.event)
-            except RecursionError:
-                return  # nested too deeply: this event alone is lost
+    def _take(self, run: Run, decoder: sse.Decoder, chunk: bytes) -> None:
+        """Takes in what one read of the upstream's stream brought, and tells the readers once."""
+        try:
+            for event in decoder.feed(chunk):
+                raw: events.Delta | dict[str, Any] | None
+                try:
+                    raw = events.read_delta(event.data)  # nearly every event is one
+                except (ValueError, RecursionError):
+                    if (raw := events.read(event.data)) is None:
+                        continue
+                if run.interface == "replayable" and event.id is not None:
+                    if run.last_seq is not None and _not_after(event.id, run.last_seq):
+                        continue
+                    run.last_seq = event.id if event.id.isdigit() else run.last_seq
+                if isinstance(raw, events.Delta):
+                    if (data := run.translator.delta(raw)) is not None:
+                        run.log.append(data)
+                elif raw.get("event") == "replay.truncated":
+                    self._note_gap(run)
+                else:
+                    with contextlib.suppress(RecursionError):  # nested too deeply: it alone is lost
+                        run.receive(raw, event.event)
+        finally:
+            run.log.notify()
+        if run.translator.ended:
+            raise _Ended
 
     def _judge(self, run: Run, status: dict[str, Any] | None) -> bool:
         if status is None:

@@ -11,7 +11,7 @@ import re
 import msgspec
 
 _BOM = b"\xef\xbb\xbf"
-_WHOLE = re.compile(rb"(?:id: (\d+)\n)?data: ([^\r\n]*)\n\n")
+_WHOLE = re.compile(rb"(?:id: (\d+)\n)?data: (.*)\n\n")
 _SHORT = 8192
 
 
@@ -52,7 +52,8 @@ class Decoder:
         # What nearly every chunk is: one short event, whole.
         if self._fresh and len(chunk) <= self._short and (whole := _WHOLE.fullmatch(chunk)):
             id, data = whole.groups()
-            return [ServerSentEvent("", data, None if id is None else id.decode())]
+            if b"\r" not in data:
+                return [ServerSentEvent("", data, None if id is None else id.decode())]
         self._fresh = False
         if self._head is not None:
             chunk = self._head + chunk
