@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 import yaml
@@ -90,3 +91,11 @@ def test_the_package_exports_what_a_host_needs() -> None:
         "User",
         "create_app",
     ]
+
+
+def test_the_events_of_the_vectors_are_run_events() -> None:
+    vectors = json.loads((FOLDER / "vectors/events.json").read_text())
+
+    for case in vectors["cases"]:
+        for event in case["contract"]:
+            jsonschema.validate(event, SPEC["components"]["schemas"]["RunEvent"])
