@@ -197,6 +197,25 @@ async def test_without_an_agent_its_checks_are_not_run() -> None:
     }
 
 
+async def test_what_hermes_does_otherwise_is_left_out_with_its_reason() -> None:
+    """--hermes leaves out the few checks that the contract says so of, and nothing else."""
+    plain = {check.title: check.missing for check in Suite(at(1)).checks}
+    hermes = {check.title: check.missing for check in Suite(at(1, hermes=True)).checks}
+
+    left = {title: reason for title, reason in hermes.items() if reason != plain[title]}
+    assert 1 <= len(left) <= 10
+    assert all(str(reason).startswith("not with a real Hermes Agent: ") for reason in left.values())
+
+
+async def test_a_quick_run_leaves_crowds_out() -> None:
+    """They take their time, and a door that others use would feel them."""
+    reasons = {check.title: check.missing for check in Suite(at(1), quick=True).checks}
+
+    crowds = [reason for title, reason in reasons.items() if title.startswith("crowds: ")]
+    assert len(crowds) == 3
+    assert all("--quick" in str(reason) for reason in crowds)
+
+
 async def test_without_other_tokens_their_checks_are_not_run() -> None:
     """With nothing but a token the rest is left out with the option that would let it run."""
     target = Target.of("ws://127.0.0.1:1/ws", "a-token-of-a-door")
