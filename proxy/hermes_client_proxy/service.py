@@ -52,6 +52,7 @@ Condition = Literal["ok", "unauthorized", "unavailable", "unconfigured"]
 MAX_LIMIT = 200
 _TITLE_PAUSES = (0.0, 0.5, 2.0)
 _CATCH_UP = 1.0
+_HEALTH_PATIENCE = 5.0
 
 
 class Service:
@@ -420,9 +421,13 @@ class Service:
             now = time.monotonic()
             if self._health is None or now - self._health[0] > 5:
                 try:
-                    await self.upstream.interface(trace)
-                    await self.upstream.get(trace, "/v1/models")
+                    # Whoever watches this server wants to know soon, not how long Hermes may take.
+                    async with asyncio.timeout(_HEALTH_PATIENCE):
+                        await self.upstream.interface(trace)
+                        await self.upstream.get(trace, "/v1/models")
                     found: Condition = "ok"
+                except TimeoutError:
+                    found = "unavailable"
                 except ProxyError as error:
                     refused = error.code == UPSTREAM_UNAUTHORIZED
                     found = "unauthorized" if refused else "unavailable"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from hermes_client_proxy import ToolEntry
+from hermes_client_proxy import ToolEntry, service
 from hermes_client_proxy.contract import PREFIX
 from tests.proxy.running import IDS, SESSION, Browser, browsing
 from tests.proxy.small_hermes import SmallHermes, message_row, session_row
@@ -335,6 +337,22 @@ async def test_health_needs_nobody_and_no_upstream() -> None:
         async with browsing(hermes.url, api_key="wrong-key-0123456789") as browser:
             body = await browser.ask("GET", "/health", user="")
             assert (body["upstream"], body["runInterface"]) == ("unauthorized", None)
+
+
+async def test_health_does_not_wait_for_a_hermes_that_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def hangs(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(service, "_HEALTH_PATIENCE", 0.2)
+    for path in ("GET /v1/capabilities", "GET /v1/models"):
+        async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+            hermes.answers[path] = hangs
+            async with asyncio.timeout(10):
+                body = await browser.ask("GET", "/health", user="")
+            assert (body["upstream"], body["runInterface"]) == ("unavailable", None)
 
 
 @pytest.mark.parametrize(
