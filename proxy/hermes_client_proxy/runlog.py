@@ -73,7 +73,11 @@ class RunLog:
         elif start < self.next:
             new = b"".join(self._blocks[start - self.next :])
             for reader in self.readers:
-                reader.offer(start, new)
+                if reader.position != start or not reader.idle or not reader.push(new):
+                    reader.wake()
+                else:
+                    reader.position = self.next
+                    reader.sent += len(new)
 
     def end(self) -> None:
         """No more events will come."""
@@ -130,6 +134,7 @@ class Reader:
         "_truncated",
         "_waiter",
         "closing",
+        "idle",
         "outcome",
         "position",
         "push",
@@ -146,8 +151,10 @@ class Reader:
         """How its stream ended: ended, left, closing or slow."""
         self.sent = 0
         """Bytes of events taken."""
-        self.push: Callable[[bytes], bool] | None = None
+        self.push: Callable[[bytes], bool] = _not_at_once
         """Sends what is new without waking anyone; False if that cannot be done now."""
+        self.idle = False
+        """Whether it has taken everything up to its position and waits for more."""
         log.readers[self] = None
 
     def take(self, max_bytes: int) -> bytes:
@@ -180,25 +187,19 @@ class Reader:
     def wait(self) -> asyncio.Future[None]:
         """A future that resolves at the next event, end or wake."""
         self._waiter = asyncio.get_running_loop().create_future()
+        self.idle = True
         return self._waiter
 
     def wake(self) -> None:
         """Resolves the future that ``wait`` gave."""
+        self.idle = False
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def offer(self, start: int, new: bytes) -> None:
-        """Sends *new*, the events from *start* on to the last, if the reader waits for just these
-        and they can go out at once; else wakes it."""
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            return  # it is awake and will look
-        if self.position == start and self.push is not None and self.push(new):
-            self.position = self._log.next
-            self.sent += len(new)
-        else:
-            waiter.set_result(None)
 
     def close(self) -> None:
         """Leaves the log."""
         self._log.readers.pop(self, None)
+
+
+def _not_at_once(new: bytes) -> bool:
+    return False

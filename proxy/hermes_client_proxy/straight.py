@@ -14,13 +14,15 @@ from typing import Any
 from starlette.types import Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from .logs import log, where
+
 
 def straight_writer(send: Send) -> Callable[[bytes], bool] | None:
     """What writes a piece of the body, as ``send`` would, for an answer whose head was sent; None
     if *send* is not uvicorn's own or the body is not sent in chunks.
 
     The function returns False, and has written nothing, if ``send`` would wait or the connection
-    is closing. It must not be called while ``send`` waits.
+    is closing; it raises nothing. It must not be called while ``send`` waits.
     """
     answer: Any = getattr(send, "__self__", None)
     if type(answer) is not RequestResponseCycle or send != answer.send:
@@ -37,7 +39,13 @@ def straight_writer(send: Send) -> Callable[[bytes], bool] | None:
     def write_chunk(data: bytes) -> bool:
         if flow.write_paused or is_closing():
             return False
-        write(b"%x\r\n%s\r\n" % (len(data), data))
+        try:
+            write(b"%x\r\n%s\r\n" % (len(data), data))
+        except Exception as error:
+            # How much of it is on its way is not known: this stream ends, no other.
+            log.error("send_failed", **where(error))
+            transport.abort()
+            return False
         return True
 
     return write_chunk

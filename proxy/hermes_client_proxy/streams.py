@@ -59,7 +59,7 @@ async def stream(
         else:
             timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
 
-    reader.push = straight_writer(send)
+    reader.push = straight_writer(send) or reader.push
     timers["beat"] = loop.call_later(settings.heartbeat, beat)
     timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
     try:
