@@ -102,12 +102,17 @@ def kinds_of(events: list[ServerSentEvent]) -> list[str]:
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """*app* on a free port; its address."""
+async def serving(app: Any, **options: Any) -> AsyncIterator[str]:
+    """*app* on a free port; its address. *options* are uvicorn's."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         config = uvicorn.Config(
-            app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=3
+            app,
+            log_config=None,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=3,
+            **options,
         )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve([listener]))
