@@ -62,9 +62,7 @@ def answer(transport: Transport, method: str = "GET") -> Any:
     )
 
 
-async def opened(
-    transport: Transport, method: str = "GET", *headers: tuple[bytes, bytes]
-) -> Any:
+async def opened(transport: Transport, method: str = "GET", *headers: tuple[bytes, bytes]) -> Any:
     """An answer whose head was sent; what was written of it is forgotten."""
     made = answer(transport, method)
     await made.send({"type": "http.response.start", "status": 200, "headers": list(headers)})
