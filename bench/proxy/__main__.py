@@ -3,8 +3,10 @@
     python -m bench.proxy [--streams 200] [--events 60] [--interval 100] [--memory 1000]
 
 The same upstream is read directly, through nginx with buffering off, through a relay on Starlette
-and httpx, and through the browser door. CPU is the relay's own user and system time per event.
-Latency is the age of an event when its reader gets it; "added" is what is above the direct reading.
+and httpx, and through the browser door; these two on uvloop, which uvicorn takes where it is
+installed, and on asyncio's own loop. CPU is the relay's own user and system time per event, the
+median of the rounds. Latency is the age of an event when its reader gets it; "added" is what is
+above the direct reading.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import resource
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,6 +47,15 @@ http {{
     }}
   }}
 }}
+"""
+
+
+# Runs a module as where uvloop is not installed.
+_ON_ASYNCIO = """\
+import runpy, sys
+sys.modules["uvloop"] = None
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
@@ -120,9 +132,12 @@ def rss_of(process: psutil.Process) -> int:
 
 
 @contextmanager
-def relay(name: str, upstream: str) -> Iterator[tuple[psutil.Process | None, int]]:
+def relay(
+    name: str, upstream: str, loop: str = "uvloop"
+) -> Iterator[tuple[psutil.Process | None, int]]:
     """The relay and its port; for "direct" none and the upstream's own."""
     port = free_port()
+    python = [sys.executable, "-m"] if loop == "uvloop" else [sys.executable, "-c", _ON_ASYNCIO]
     if name == "direct":
         yield None, int(upstream.rpartition(":")[2])
     elif name == "nginx":
@@ -134,7 +149,7 @@ def relay(name: str, upstream: str) -> Iterator[tuple[psutil.Process | None, int
             with running(command, port) as process:
                 yield process, port
     elif name == "Starlette + httpx":
-        command = [sys.executable, "-m", "bench.proxy.httpx_relay", str(port), upstream]
+        command = [*python, "bench.proxy.httpx_relay", str(port), upstream]
         with running(command, port) as process:
             yield process, port
     else:
@@ -147,7 +162,7 @@ def relay(name: str, upstream: str) -> Iterator[tuple[psutil.Process | None, int
         }
         for limit in ("RUNS", "RUNS_PER_USER", "STREAMS", "STREAMS_PER_USER"):
             settings[f"MNOTE_WEB_HERMES_MAX_{limit}"] = "100000"
-        command = [sys.executable, "-m", "hermes_client_proxy", "serve", "--port", str(port)]
+        command = [*python, "hermes_client_proxy", "serve", "--port", str(port)]
         with running(command, port, settings) as process:
             yield process, port
 
@@ -178,11 +193,11 @@ def upstream_with(load: Load) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-async def measure(name: str, load: Load) -> Result:
+async def measure(name: str, load: Load, loop: str = "uvloop") -> Result:
     """CPU and ages of one relay under this load."""
     with ExitStack() as stack:
         upstream = stack.enter_context(upstream_with(load))
-        process, port = stack.enter_context(relay(name, upstream))
+        process, port = stack.enter_context(relay(name, upstream, loop))
         seen = Seen()
         paths = await paths_of(name, port, load.streams)
         await open_all(port, paths, seen)
@@ -202,11 +217,23 @@ async def measure(name: str, load: Load) -> Result:
     )
 
 
-async def memory(name: str, streams: int) -> float:
+def middle(rounds: list[Result]) -> Result:
+    """The median of each figure; what was lost is added up."""
+    cpus = [one.cpu for one in rounds if one.cpu is not None]
+    return Result(
+        rounds[0].name,
+        statistics.median(cpus) if cpus else None,
+        statistics.median(one.p50 for one in rounds),
+        statistics.median(one.p99 for one in rounds),
+        sum(one.lost for one in rounds),
+    )
+
+
+async def memory(name: str, streams: int, loop: str = "uvloop") -> float:
     """KiB of the relay's memory for each of so many open streams that say nothing."""
     with ExitStack() as stack:
         upstream = stack.enter_context(upstream_with(Load(streams, 0, 1000, 3_600_000)))
-        process, port = stack.enter_context(relay(name, upstream))
+        process, port = stack.enter_context(relay(name, upstream, loop))
         assert process is not None
         warm = Seen()
         await open_all(port, await paths_of(name, port, 1), warm)
@@ -241,32 +268,52 @@ def main() -> int:
     parser.add_argument("--interval", type=int, default=100, help="ms between events (100)")
     parser.add_argument("--delay", type=int, default=3000, help="ms before the first event (3000)")
     parser.add_argument("--memory", type=int, default=1000, help="streams for memory (1000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, of which the median (3)")
+    parser.add_argument(
+        "--loop", choices=("uvloop", "asyncio"), help="the loop of the relays in Python (both)"
+    )
     options = parser.parse_args()
+    loops = [options.loop] if options.loop else ["uvloop", "asyncio"]
+    rows = [("direct", ""), ("nginx", "")]
+    rows += [(name, loop) for name in ("Starlette + httpx", "browser door") for loop in loops]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 16_384), hard), hard))
     load = Load(options.streams, options.events, options.interval, options.delay)
-    names = ["direct", "nginx", "Starlette + httpx", "browser door"]
     if shutil.which("nginx") is None and not Path("/usr/sbin/nginx").exists():
         print("nginx is not installed: its row is left out (apt-get install nginx-light).")
-        names.remove("nginx")
+        rows.remove(("nginx", ""))
     print(
         f"{load.streams} streams, {load.events} events each, {load.interval} ms apart, "
-        f"{os.cpu_count()} cores\n"
+        f"{os.cpu_count()} cores, {options.rounds} rounds\n"
     )
-    head = f"{'relay':20}{'CPU/event':>12}{'p50':>10}{'p99':>10}{'added p50':>12}{'added p99':>12}"
-    print(f"{head}{'memory/stream':>16}", flush=True)
-    direct: Result | None = None
-    for name in names:
-        result = uvloop.run(measure(name, load))
-        direct = direct or result
-        cpu = f"{result.cpu:.1f} µs" if result.cpu is not None else "-"
-        kib = "-"
-        if name != "direct" and options.memory:
-            kib = f"{uvloop.run(memory(name, options.memory)):.1f} KiB"
+    rounds: dict[tuple[str, str], list[Result]] = {row: [] for row in rows}
+    for _ in range(options.rounds):
+        for name, loop in rows:
+            rounds[name, loop].append(uvloop.run(measure(name, load, loop or "uvloop")))
+    results = {row: middle(found) for row, found in rounds.items()}
+    print(
+        f"{'relay':28}{'CPU/event':>12}{'/ nginx':>10}{'/ httpx':>10}{'p50':>10}{'p99':>10}"
+        f"{'added p50':>12}{'added p99':>12}{'memory/stream':>16}",
+        flush=True,
+    )
+    direct = results["direct", ""]
+    for (name, loop), result in results.items():
+        cpu, kib = "-", "-"
+        beside = ["-", "-"]
+        if result.cpu is not None:
+            cpu = f"{result.cpu:.1f} µs"
+            others = (results.get(("nginx", "")), results.get(("Starlette + httpx", loop)))
+            beside = [f"{result.cpu / o.cpu:.2f}" if o and o.cpu else "-" for o in others]
+            if options.memory:
+                kib = f"{uvloop.run(memory(name, options.memory, loop or 'uvloop')):.1f} KiB"
         added = [f"{a - b:.2f} ms" for a, b in ((result.p50, direct.p50), (result.p99, direct.p99))]
-        row = f"{name:20}{cpu:>12}{result.p50:>7.2f} ms{result.p99:>7.2f} ms"
         lost = f"  {result.lost} events lost" if result.lost else ""
-        print(f"{row}{added[0]:>12}{added[1]:>12}{kib:>16}{lost}", flush=True)
+        print(
+            f"{f'{name}, {loop}' if loop else name:28}{cpu:>12}{beside[0]:>10}{beside[1]:>10}"
+            f"{result.p50:>7.2f} ms{result.p99:>7.2f} ms{added[0]:>12}{added[1]:>12}"
+            f"{kib:>16}{lost}",
+            flush=True,
+        )
     return 0
 
 
