@@ -9,7 +9,7 @@ import {
   type RunEvent,
   type SessionSummary,
 } from "@hermes-mobile/client";
-import { RunMark, type RunningRun } from "./resume.ts";
+import { RunMarks, type RunningRun } from "./resume.ts";
 import {
   applied,
   approvalChanged,
@@ -41,7 +41,7 @@ const TITLE_LENGTH = 60;
 export class PanelModel {
   readonly #parts: PanelModelParts;
   readonly #client: HermesPanelClient;
-  readonly #mark: RunMark;
+  readonly #marks: RunMarks;
   readonly #gone = new AbortController();
   #watching: AbortController | undefined;
   #run: { readonly runId: string; readonly sessionId: string } | undefined;
@@ -55,7 +55,7 @@ export class PanelModel {
   models: readonly Model[] = [];
   defaultModel: string | null = null;
   model = "";
-  sessionId: string | undefined;
+  #sessionId: string | undefined;
   turns: readonly Turn[] = [];
   /** The stream is broken and is being opened again. */
   lost = false;
@@ -71,7 +71,17 @@ export class PanelModel {
         documentId: parts.documentId,
         workspaceId: parts.workspaceId,
       });
-    this.#mark = new RunMark(parts.workspaceId, parts.documentId);
+    this.#marks = new RunMarks(parts.workspaceId, parts.documentId);
+  }
+
+  /** The conversation that is shown; undefined for one that Hermes does not know yet. */
+  get sessionId(): string | undefined {
+    return this.#sessionId;
+  }
+
+  set sessionId(sessionId: string | undefined) {
+    this.#sessionId = sessionId;
+    this.#marks.session = sessionId;
   }
 
   get busy(): boolean {
@@ -83,11 +93,13 @@ export class PanelModel {
     return this.turns.at(-1)?.state === "stopping";
   }
 
-  /** Loads the document's newest session, or the run that is under way. */
+  /** Loads the conversation this tab was in, else the run that is under way, else the newest one. */
   async start(): Promise<void> {
-    this.#unwatch ??= this.#mark.watch((run) => {
+    this.#unwatch ??= this.#marks.watch((run) => {
       if (!this.busy && (this.sessionId === undefined || this.sessionId === run.sessionId)) {
-        void this.#adopt(run);
+        this.#adopt(run).catch((error: unknown) => {
+          this.#trouble(error);
+        });
       }
     });
     const view = this.#view;
@@ -102,8 +114,9 @@ export class PanelModel {
       ]);
       this.sessions = list.sessions;
       if (this.#view !== view || this.busy) return;
-      const running = this.#mark.read();
-      const session = this.sessionId ?? list.sessions[0]?.sessionId;
+      const place = this.sessionId ?? this.#remembered();
+      const running = place === undefined ? this.#marks.newest : this.#marks.of(place);
+      const session = place ?? list.sessions[0]?.sessionId;
       if (running !== undefined) await this.#adopt(running);
       else if (session !== undefined && this.turns.length === 0) await this.#load(session);
     } catch (error) {
@@ -140,8 +153,8 @@ export class PanelModel {
     this.sessionId = sessionId;
     this.#parts.changed();
     try {
-      const running = this.#mark.read();
-      if (running?.sessionId === sessionId) await this.#adopt(running);
+      const running = this.#marks.of(sessionId);
+      if (running !== undefined) await this.#adopt(running);
       else await this.#load(sessionId);
     } catch (error) {
       if (this.#view === view) this.#trouble(error);
@@ -156,8 +169,8 @@ export class PanelModel {
    * @returns whether there is one
    */
   async resume(): Promise<boolean> {
-    const run = this.#mark.read();
-    if (run === undefined || run.sessionId !== this.sessionId || this.busy) return false;
+    const run = this.sessionId === undefined ? undefined : this.#marks.of(this.sessionId);
+    if (run === undefined || this.busy) return false;
     try {
       await this.#adopt(run);
     } catch (error) {
@@ -213,7 +226,7 @@ export class PanelModel {
         { signal },
       );
       const run = { runId, sessionId, asked, traceId, ...(selection === "" ? {} : { selection }) };
-      this.#mark.write(run);
+      this.#marks.write(run);
       this.#parts.told("hermes-run-started", { runId, sessionId });
       // Who turned to another conversation meanwhile finds this run in its own.
       if (!here()) return;
@@ -268,6 +281,15 @@ export class PanelModel {
 
   // ---- inside ---------------------------------------------------------------------------------
 
+  /** The conversation this tab was in, if there still is one. */
+  #remembered(): string | undefined {
+    const { session } = this.#marks;
+    const listed = this.sessions.some(({ sessionId }) => sessionId === session);
+    return session !== undefined && (listed || this.#marks.of(session) !== undefined)
+      ? session
+      : undefined;
+  }
+
   async #loadModels(): Promise<void> {
     const { models, defaultModel } = await this.#client.listModels({ signal: this.#gone.signal });
     this.models = models;
@@ -293,7 +315,7 @@ export class PanelModel {
       earlier = turnsOf(detail.messages);
     } catch (error) {
       if (!(error instanceof PanelError) || error.code !== "hermes_client_not_found") {
-        if (isFinal(error)) this.#mark.clear(run.runId);
+        if (isFinal(error)) this.#marks.clear(run.runId);
         throw error;
       }
     }
@@ -340,7 +362,7 @@ export class PanelModel {
         }
         this.#parts.changed();
       }
-      this.#mark.clear(runId);
+      this.#marks.clear(runId);
       this.#parts.told("hermes-run-ended", {
         runId,
         sessionId,
@@ -349,7 +371,7 @@ export class PanelModel {
       void this.refreshSessions();
     } catch (error) {
       if (watching.signal.aborted) return;
-      if (isFinal(error)) this.#mark.clear(runId);
+      if (isFinal(error)) this.#marks.clear(runId);
       throw error;
     } finally {
       if (this.#watching === watching) {
@@ -376,7 +398,7 @@ export class PanelModel {
         return;
       case "gone":
         // Its events are past; what became of it stands in the session.
-        this.#mark.clear(run.runId);
+        this.#marks.clear(run.runId);
         return;
       case "replayed":
         this.#anew = true;
@@ -386,7 +408,7 @@ export class PanelModel {
         this.#replaceLast(
           traced(applied(this.#begun(turn, update.event), update.event), run.traceId),
         );
-        if (RUN_END_EVENTS.has(update.event.event)) this.#mark.clear(run.runId);
+        if (RUN_END_EVENTS.has(update.event.event)) this.#marks.clear(run.runId);
     }
   }
 

@@ -1,6 +1,7 @@
 /**
- * The run that is under way, kept so that a reloaded page and a second tab find it. Gone with the
- * run's end; no message and no answer is kept here beyond that.
+ * The runs that are under way, kept so that a reloaded page and a second tab find them, and the
+ * conversation this tab is in. Gone with the run's end; no message and no answer is kept here beyond
+ * that.
  */
 export interface RunningRun {
   readonly runId: string;
@@ -10,24 +11,50 @@ export interface RunningRun {
   readonly traceId?: string;
 }
 
-export class RunMark {
-  readonly #key: string;
+/** A run that nobody came back for is forgotten, in milliseconds. */
+const KEEP = 24 * 60 * 60 * 1000;
+
+export class RunMarks {
+  readonly #prefix: string;
+  readonly #place: string;
 
   constructor(workspaceId: string, documentId: string) {
-    this.#key = `hermes-panel:run:${encodeURIComponent(workspaceId)}:${encodeURIComponent(documentId)}`;
+    const page = `${encodeURIComponent(workspaceId)}:${encodeURIComponent(documentId)}`;
+    this.#prefix = `hermes-panel:run:${page}:`;
+    this.#place = `hermes-panel:session:${page}`;
   }
 
-  read(): RunningRun | undefined {
+  /** The conversation this tab was in before it was reloaded. */
+  get session(): string | undefined {
     try {
-      return runOf(localStorage.getItem(this.#key));
+      return sessionStorage.getItem(this.#place) ?? undefined;
     } catch {
       return undefined;
     }
   }
 
+  set session(sessionId: string | undefined) {
+    try {
+      if (sessionId === undefined) sessionStorage.removeItem(this.#place);
+      else sessionStorage.setItem(this.#place, sessionId);
+    } catch {
+      // Without storage a reload begins with the newest conversation.
+    }
+  }
+
+  /** The run under way in this conversation. */
+  of(sessionId: string): RunningRun | undefined {
+    return this.#all().find((run) => run.sessionId === sessionId);
+  }
+
+  /** The run of this document that was started last. */
+  get newest(): RunningRun | undefined {
+    return this.#all()[0];
+  }
+
   write(run: RunningRun): void {
     try {
-      localStorage.setItem(this.#key, JSON.stringify(run));
+      localStorage.setItem(this.#keyOf(run.sessionId), JSON.stringify({ ...run, at: Date.now() }));
     } catch {
       // Without storage a reload shows the session as Hermes has it, and no more.
     }
@@ -35,17 +62,15 @@ export class RunMark {
 
   /** Removes the mark of this run; a newer run's mark stays. */
   clear(runId: string): void {
-    try {
-      if (this.read()?.runId === runId) localStorage.removeItem(this.#key);
-    } catch {
-      // Nothing was kept.
-    }
+    const run = this.#all().find((one) => one.runId === runId);
+    if (run !== undefined) this.#remove(this.#keyOf(run.sessionId));
   }
 
   /** Calls back when another tab starts a run on this document. @returns how to stop that */
   watch(started: (run: RunningRun) => void): () => void {
     const listener = (event: StorageEvent): void => {
-      const run = event.key === this.#key ? runOf(event.newValue) : undefined;
+      const own = event.key?.startsWith(this.#prefix) === true;
+      const run = own ? runOf(event.newValue) : undefined;
       if (run !== undefined) started(run);
     };
     window.addEventListener("storage", listener);
@@ -53,18 +78,48 @@ export class RunMark {
       window.removeEventListener("storage", listener);
     };
   }
+
+  #keyOf(sessionId: string): string {
+    return this.#prefix + sessionId;
+  }
+
+  #remove(key: string): void {
+    try {
+      localStorage.removeItem(key);
+    } catch {
+      // Nothing was kept.
+    }
+  }
+
+  /** Newest first. */
+  #all(): RunningRun[] {
+    const found: (RunningRun & { readonly at: number })[] = [];
+    try {
+      for (const key of Object.keys(localStorage)) {
+        if (!key.startsWith(this.#prefix)) continue;
+        const run = runOf(localStorage.getItem(key));
+        if (run === undefined || Date.now() - run.at > KEEP) this.#remove(key);
+        else found.push(run);
+      }
+    } catch {
+      return [];
+    }
+    return found.sort((one, other) => other.at - one.at);
+  }
 }
 
-function runOf(text: string | null): RunningRun | undefined {
+function runOf(text: string | null): (RunningRun & { readonly at: number }) | undefined {
   try {
-    const value = JSON.parse(text ?? "null") as Partial<Record<keyof RunningRun, unknown>> | null;
-    if (typeof value?.runId !== "string" || typeof value.sessionId !== "string") return undefined;
+    const value = JSON.parse(text ?? "null") as Readonly<Record<string, unknown>> | null;
+    const { runId, sessionId, asked, selection, traceId, at } = value ?? {};
+    if (typeof runId !== "string" || typeof sessionId !== "string") return undefined;
     return {
-      runId: value.runId,
-      sessionId: value.sessionId,
-      asked: typeof value.asked === "string" ? value.asked : "",
-      ...(typeof value.selection === "string" ? { selection: value.selection } : {}),
-      ...(typeof value.traceId === "string" ? { traceId: value.traceId } : {}),
+      runId,
+      sessionId,
+      asked: typeof asked === "string" ? asked : "",
+      at: typeof at === "number" ? at : 0,
+      ...(typeof selection === "string" ? { selection } : {}),
+      ...(typeof traceId === "string" ? { traceId } : {}),
     };
   } catch {
     return undefined;

@@ -105,7 +105,6 @@ class Client {
 }
 
 const RUN = { runId: "run_1", traceId: "trace_1" };
-const kept = new Map<string, string>();
 
 async function settled(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
@@ -141,19 +140,39 @@ function message(role: string, content: string): SessionMessage {
   };
 }
 
-beforeEach(() => {
-  kept.clear();
-  vi.stubGlobal("localStorage", {
-    getItem: (key: string) => kept.get(key) ?? null,
-    setItem: (key: string, value: string) => kept.set(key, value),
-    removeItem: (key: string) => kept.delete(key),
+/** What a browser keeps; its keys are its own properties, as in a browser. */
+function storage(): Record<string, unknown> {
+  const kept: Record<string, unknown> = {};
+  const hidden = (name: string, value: unknown): void => {
+    Object.defineProperty(kept, name, { value });
+  };
+  hidden("getItem", (key: string) => kept[key] ?? null);
+  hidden("setItem", (key: string, value: string) => {
+    kept[key] = value;
   });
+  hidden("removeItem", (key: string) => {
+    delete kept[key];
+  });
+  return kept;
+}
+
+let kept: Record<string, unknown>;
+let otherTabs: ((event: { key: string; newValue: string }) => void)[];
+
+beforeEach(() => {
+  kept = storage();
+  otherTabs = [];
+  let now = 1_800_000_000_000;
+  vi.spyOn(Date, "now").mockImplementation(() => (now += 1));
+  vi.stubGlobal("localStorage", kept);
+  vi.stubGlobal("sessionStorage", storage());
   vi.stubGlobal("window", {
-    addEventListener: () => undefined,
+    addEventListener: (_: string, listener: (typeof otherTabs)[number]) => otherTabs.push(listener),
     removeEventListener: () => undefined,
   });
 });
 afterEach(() => {
+  vi.restoreAllMocks();
   vi.unstubAllGlobals();
 });
 
@@ -274,7 +293,7 @@ test("A run that one may not see is not looked for again.", async () => {
     new PanelError({ code: "hermes_client_forbidden", message: "", status: 403 }),
   );
 
-  expect(kept.size).toBe(0);
+  expect(Object.keys(kept)).toEqual([]);
   expect(await model.resume()).toBe(false);
 });
 
@@ -320,4 +339,75 @@ test("An answer that is told anew is not doubled, and one whose beginning is los
   ).toEqual(["closed", "open"]); // the request that was lost is asked again under another id
   await watching.say({ event: "run.completed", output: "one two three four" });
   expect(texts(model)).toEqual(["one two three four"]);
+});
+
+test("A reload finds the run of its own conversation, not that of another tab.", async () => {
+  const { client, model } = make();
+  void model.send("mine", {});
+  await settled();
+  client.starts[0]?.open(RUN);
+  await settled();
+  const here = globalThis.sessionStorage;
+  vi.stubGlobal("sessionStorage", storage()); // another tab
+  const other = make();
+  other.client.createSession = () => Promise.resolve({ sessionId: OTHER });
+  void other.model.send("theirs", {});
+  await settled();
+  other.client.starts[0]?.open({ runId: "run_2", traceId: "trace_2" });
+  await settled();
+
+  vi.stubGlobal("sessionStorage", here);
+  const reloaded = make();
+  reloaded.client.list = [{ sessionId: OTHER }, { sessionId: SESSION }];
+  void reloaded.model.start();
+  await settled();
+  reloaded.client.sessions[0]?.open({ messages: [] });
+  await settled();
+  expect(reloaded.model.sessionId).toBe(SESSION);
+  expect(reloaded.model.turns.map(({ asked }) => asked)).toEqual(["mine"]);
+
+  vi.stubGlobal("sessionStorage", storage()); // a new tab: what was started last
+  const fresh = make();
+  void fresh.model.start();
+  await settled();
+  fresh.client.sessions[0]?.open({ messages: [] });
+  await settled();
+  expect(fresh.model.sessionId).toBe(OTHER);
+});
+
+test("A reload stays in the conversation it was in, if there still is one.", async () => {
+  const { client, model } = make();
+  client.list = [{ sessionId: OTHER }, { sessionId: SESSION }];
+  void model.openSession(SESSION);
+  await settled();
+  client.sessions[0]?.open({ messages: [] });
+  await settled();
+  for (const [list, expected] of [
+    [[OTHER, SESSION], SESSION],
+    [[OTHER], OTHER],
+  ] as const) {
+    const reloaded = make();
+    reloaded.client.list = list.map((sessionId) => ({ sessionId }));
+    void reloaded.model.start();
+    await settled();
+    reloaded.client.sessions[0]?.open({ messages: [] });
+    await settled();
+    expect(reloaded.model.sessionId).toBe(expected);
+  }
+});
+
+test("A run of another tab that cannot be read is told, and no error is left uncaught.", async () => {
+  const { client, model } = make();
+  void model.start();
+  await settled();
+  const run = { runId: "run_9", sessionId: OTHER, asked: "hello" };
+  otherTabs[0]?.({
+    key: `hermes-panel:run:ws_1:doc_1:${OTHER}`,
+    newValue: JSON.stringify(run),
+  });
+  await settled();
+  client.sessions[0]?.refuse(new PanelError({ code: "network", message: "", status: 0 }));
+  await settled();
+
+  expect(model.problem?.code).toBe("network");
 });
