@@ -170,7 +170,8 @@ export class PanelModel {
    */
   async resume(): Promise<boolean> {
     const run = this.sessionId === undefined ? undefined : this.#marks.of(this.sessionId);
-    if (run === undefined || this.busy) return false;
+    // Another tab's run in this conversation is no answer to what was asked here.
+    if (run === undefined || this.busy || run.asked !== this.turns.at(-1)?.asked) return false;
     try {
       await this.#adopt(run);
     } catch (error) {

@@ -411,3 +411,22 @@ test("A run of another tab that cannot be read is told, and no error is left unc
 
   expect(model.problem?.code).toBe("network");
 });
+
+test("What another tab's run kept from being asked is asked again, and not taken for that run.", async () => {
+  const first = make();
+  void first.model.send("theirs", {});
+  await settled();
+  first.client.starts[0]?.open(RUN);
+  await settled();
+  const { client, model } = make();
+  model.sessionId = SESSION;
+  void model.send("mine", {});
+  await settled();
+  client.starts[0]?.refuse(
+    new PanelError({ code: "hermes_client_conflict", message: "", status: 409 }),
+  );
+  await settled();
+
+  expect(await model.resume()).toBe(false);
+  expect(model.turns.map(({ asked }) => asked)).toEqual(["mine"]);
+});
