@@ -77,7 +77,8 @@ def _data(description: str, limit: int, *, required: bool = True) -> Rule:
 NOT_BLANK = r"\S"
 _ID = f"The client's own id of this {{}}; only its first {p.MAX_ID_CHARS} characters count."
 # What is a control character is Unicode's business; the pattern names those of ASCII.
-_DEVICE_ID = r"^[^\u0000-\u001f\u007f:/]*$"
+# No `$`: in Python it also stands before a line break at the end.
+_DEVICE_ID = r"^(?![\s\S]*[\u0000-\u001f\u007f:/])"
 _DEVICE_TEXT = f"Cut to {p.MAX_DEVICE_CHARS} characters, control characters are dropped."
 
 RULES: dict[type, dict[str, Rule]] = {

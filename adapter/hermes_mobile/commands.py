@@ -295,7 +295,7 @@ def _attachment(frame: DeliverMedia, id: str) -> OutgoingMedia:
 
 def _target(hub: Hub, said: str | None, id: str) -> str:
     """The device a delivery is for: as said, with or without `mobile:`, else the home device."""
-    said = (said or "").strip()
+    said = (said or "").strip(" ")
     if not said:
         if not hub.settings.home_device:
             raise ProtocolError(

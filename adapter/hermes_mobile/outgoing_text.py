@@ -68,7 +68,8 @@ class _Chat:
     over: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED_DRAFTS))
     in_turn: bool = False
     spoke: bool = False  # this turn has shown something
-    latest: tuple[str, str] | None = None  # id and text of the newest message of this turn
+    # Id and text of the newest message of this turn, and whether it is an answer, not a notice.
+    latest: tuple[str, str, bool] | None = None
 
 
 class OutgoingText:
@@ -176,8 +177,9 @@ class OutgoingText:
             return draft.id
         if streamed:
             self._give_up(chat, state, [m for m in state.open.values() if m.draft_id is not None])
-        elif final_answer and state.latest is not None and state.latest[1] == text:
-            # Hermes reports a failure as a notice and again as the answer.
+        elif final_answer and state.latest is not None and state.latest[1:] == (text, False):
+            # Hermes reports a failure as a notice and again as the answer. Two answers with the
+            # same words are two: a message may be answered in the turn of another.
             message_id = state.latest[0]
             repeated = state.open.get(message_id)
             if repeated is not None:
@@ -186,7 +188,7 @@ class OutgoingText:
         if self._is_complete(state, reply_to, streamed, final_answer):
             message_id = self._door.say(chat, text, final=True)
             if state.in_turn:
-                state.latest = (message_id, text)
+                state.latest = (message_id, text, final_answer)
             return message_id
         return self._show(chat, state, text).id
 
@@ -221,11 +223,10 @@ class OutgoingText:
         state: _Chat, text: str, owner: object, streamed: bool, final_answer: bool
     ) -> _Message | None:
         drafts = [m for m in state.open.values() if m.draft_id is not None]
-        if streamed:
+        if streamed or final_answer:
             same = next((m for m in drafts if owner is not None and m.owner is owner), None)
             if same is not None:
                 return same
-        if streamed or final_answer:
             # The consumer failed at the last step and the turn itself sends the whole answer.
             return next(
                 (m for m in drafts if text.startswith((m.waiting or m.text).rstrip())), None
@@ -249,13 +250,13 @@ class OutgoingText:
         message_id = self._door.say(chat, text, final=False, begun=begun)
         message = _Message(message_id, text, self._loop.time())
         state.open[message_id] = message
-        state.latest = (message_id, text)
+        state.latest = (message_id, text, False)
         return message
 
     def _complete(self, chat: str, state: _Chat, message: _Message, text: str) -> None:
         self._close(state, message)
         self._door.say(chat, text, message_id=message.id, final=True)
-        state.latest = (message.id, text)
+        state.latest = (message.id, text, True)
 
     def _give_up(self, chat: str, state: _Chat, messages: list[_Message]) -> None:
         for message in messages:
@@ -278,7 +279,7 @@ class OutgoingText:
             return
         state = self._chat(chat)
         if state.latest is not None and state.latest[0] == message.id:
-            state.latest = (message.id, text)
+            state.latest = (message.id, text, state.latest[2])
         message.waiting = text
         pause = min(
             REVISION_INTERVAL + len(text) * REVISION_INTERVAL_PER_CHARACTER,

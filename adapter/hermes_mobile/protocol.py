@@ -375,14 +375,14 @@ def device_id(value: str | None) -> str:
     """
     if value is None:
         return ""
-    cut = value[:MAX_DEVICE_CHARS].strip()
-    for character in cut:
+    cut = value[:MAX_DEVICE_CHARS]
+    for character in cut:  # before the spaces go: a line break counts as one of them
         if character in ":/" or _is_control(character):
             raise ProtocolError(
                 "bad_frame",
                 "`device.id` holds a control character, `:` or `/`: it becomes part of addresses",
             )
-    return cut
+    return cut.strip()
 
 
 def _is_control(character: str) -> bool:

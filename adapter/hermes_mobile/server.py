@@ -445,6 +445,8 @@ class Door:
             if path == "/ws":
                 if not _wants(headers, "upgrade", "websocket"):
                     raise Refused(426, "this address speaks WebSocket (protocol v1)")
+                if headers.get("sec-websocket-version") != ["13"]:
+                    raise Refused(426, "only version 13 of WebSocket is spoken (RFC 6455)")
                 check_origin(headers, self.settings)
                 if _wants(headers, "connection", "upgrade"):
                     # The library knows this field with the one word only; Firefox sends two.
@@ -456,6 +458,8 @@ class Door:
         except Refused as refusal:
             self.hub.counters.refused_requests[refusal.status] += 1
             more = {"Connection": "close"}
+            if refusal.status == 426:  # RFC 9110 section 15.5.22, RFC 6455 section 4.4
+                more |= {"Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
             if refusal.status == 401:
                 more["WWW-Authenticate"] = "Bearer"
             return _http(refusal.status, {"error": refusal.message}, more)

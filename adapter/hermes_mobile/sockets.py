@@ -166,7 +166,8 @@ class Socket(picows.WSListener):
     def pump(self) -> None:
         """Write what waits, as much as the client takes."""
         connection = self._connection
-        while not self._paused and not self._closing:
+        # What a line that has just broken would swallow waits for the next connection.
+        while not (self._paused or self._closing or self._stream.is_closing()):
             frames = self._door.hub.next_frames(self.conn, self._door.loop.time())
             if frames:
                 self.write(frames)

@@ -208,3 +208,31 @@ async def test_only_so_many_old_drafts_are_remembered(stage: Stage) -> None:
         text.send("d", f"answer {number}", "u", ANSWER, "consumer")
     assert len(text._chats["d"].over) == REMEMBERED_DRAFTS
     assert text._chats["d"].open == {}
+
+
+async def test_two_answers_with_the_same_words_are_two_messages(stage: Stage) -> None:
+    """Hermes 0.22 sends a fast answer without drafts and without `expect_edits`; a queued message
+    is answered inside the same turn, perhaps with the very same words."""
+    door, text = stage
+    first = text.send("d", "echo: yes", "u1", {"notify": True}, "first")
+    second = text.send("d", "echo: yes", "u2", {"notify": True}, "second")
+    assert first != second
+    assert list(door.shown.values()) == [("echo: yes", True)] * 2
+
+
+async def test_two_streamed_answers_with_the_same_words(stage: Stage) -> None:
+    """The same, the first by drafts."""
+    door, text = stage
+    text.draft("d", 1, "echo:", "first")
+    first = text.send("d", "echo: yes", "u1", {"notify": True}, "first")
+    second = text.send("d", "echo: yes", "u2", {"notify": True}, "second")
+    assert first != second
+
+
+async def test_the_consumer_completes_its_draft_whatever_the_final_text(stage: Stage) -> None:
+    """Hermes 0.22 leaves `expect_edits` out of the final send: the task tells."""
+    door, text = stage
+    first = text.draft("d", 1, "half of a sent", "consumer")
+    last = text.send("d", "Other words in the end.", "u1", {"notify": True}, "consumer")
+    assert first == last
+    assert list(door.shown.values()) == [("Other words in the end.", True)]

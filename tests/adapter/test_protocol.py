@@ -265,3 +265,10 @@ def test_error_codes_are_those_of_the_reference() -> None:
         "bad_frame", "auth_failed", "forbidden", "unsupported_frame", "too_big",
         "device_offline", "auth_required", "internal_error",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["tel\n", "\ttel", "\n", "\x1f", "tel\x85", "\u2028tel", "tel\r"])
+def test_control_characters_at_the_ends_are_no_spaces(value: str) -> None:
+    """`str.strip` takes control characters for white space: they are `bad_frame` anywhere."""
+    with pytest.raises(ProtocolError, match="bad_frame"):
+        device_id(value)
