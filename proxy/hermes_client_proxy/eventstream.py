@@ -35,7 +35,7 @@ class EventStream(asyncio.Protocol):
         self._request = request
         self.on_body = take  # the parser calls it
         self._silence = silence
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._headers: dict[bytes, bytes] = {}
         self._head_size = 0
@@ -52,6 +52,8 @@ class EventStream(asyncio.Protocol):
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
+        if self._parser is None:
+            return
         self._alive = True
         try:
             if not self._opened.done():
@@ -72,6 +74,7 @@ class EventStream(asyncio.Protocol):
         self._headers[name.lower()] = value.lower()
 
     def on_headers_complete(self) -> None:
+        assert self._parser is not None
         kind = self._headers.get(b"content-type", b"").partition(b";")[0].strip()
         plain = self._headers.get(b"content-encoding", b"identity") == b"identity"
         good = self._parser.get_status_code() == 200 and kind == b"text/event-stream" and plain
@@ -93,6 +96,8 @@ class EventStream(asyncio.Protocol):
     def close(self) -> None:
         """Ends the stream."""
         self._watch.cancel()
+        # It and this object hold each other: the whole run's log would wait for the collector.
+        self._parser = None
         if not self._opened.done():
             self._opened.set_result(False)
         if not self._ended.done():

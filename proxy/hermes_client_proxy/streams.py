@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 
 import msgspec
 from starlette.types import Receive, Send
@@ -43,25 +44,19 @@ async def stream(
     due = False
     cut_off = False
 
-    timers: dict[str, asyncio.TimerHandle] = {}
-
     def beat() -> None:
         nonlocal due
         due = True
         reader.wake()
-        timers["beat"] = loop.call_later(settings.heartbeat, beat)
 
     def watch() -> None:
         nonlocal cut_off
         if sending_since and loop.time() - sending_since >= settings.slow_reader:
             cut_off = True
             task.cancel()
-        else:
-            timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
 
     reader.push = straight_writer(send) or reader.push
-    timers["beat"] = loop.call_later(settings.heartbeat, beat)
-    timers["watch"] = loop.call_later(settings.slow_reader / 4, watch)
+    timers = _Every(settings.heartbeat, beat), _Every(settings.slow_reader / 4, watch)
     try:
         data = sse.retry(int(settings.retry * 1000)) + _heartbeat(run)
         more = True
@@ -91,9 +86,30 @@ async def stream(
         reader.outcome = "slow"
         log.warning("slow_reader_cut_off", run=run.run_id, trace_id=run.trace.trace_id)
     finally:
-        for timer in timers.values():
-            timer.cancel()
+        for timer in timers:
+            timer.stop()
         left.cancel()
+
+
+class _Every:
+    """Calls *act* every so many seconds until it is stopped.
+
+    A function that calls itself again later would hold itself, and with it the whole run's log,
+    until the garbage collector comes.
+    """
+
+    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
+        self._act = act
+        self._timer = self._loop.call_later(seconds, self._again)
+
+    def _again(self) -> None:
+        self._timer = self._loop.call_later(self._seconds, self._again)
+        self._act()
+
+    def stop(self) -> None:
+        self._timer.cancel()
 
 
 async def _left(receive: Receive) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from typing import Any
 
 import aiohttp
@@ -718,6 +720,30 @@ async def test_streams_are_limited_per_user_and_in_all() -> None:
         hermes.last.end()
         for stream in open_streams:
             stream.close()
+
+
+@BOTH
+async def test_an_ended_runs_log_goes_without_the_garbage_collector(replayable: bool) -> None:
+    async with (
+        SmallHermes(replayable=replayable) as hermes,
+        browsing(hermes.url, log_keep=0.01) as browser,
+    ):
+        run_id = (await browser.start())["runId"]
+        run = browser.app.service.runs.get(run_id)
+        assert run is not None
+        log = weakref.ref(run.log)
+        del run
+        gc.disable()
+        try:
+            reading = asyncio.create_task(browser.read(run_id))
+            await until(lambda: browser.app.service.runs.streams == 1)
+            hermes.last.say("message.delta", delta="a")
+            hermes.last.end()
+            await reading
+            await until(lambda: browser.app.service.runs.get(run_id) is None)
+            await until(lambda: log() is None)
+        finally:
+            gc.enable()
 
 
 async def test_a_browser_that_stops_reading_is_cut_off_alone() -> None:
