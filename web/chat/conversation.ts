@@ -275,8 +275,16 @@ export class Conversation {
 
   /** Removes everything that was said from this browser. */
   async clear(): Promise<void> {
-    const pending = new Set(this.#client?.pending().map((item) => keyOf.mine(item.id)));
-    const kept = this.#entries.all().filter((entry) => pending.has(entry.key));
+    // What still waits goes on waiting; another window that led until now has it in its outbox.
+    const pending = this.#client?.pending().map((item) => item.id);
+    const kept = this.#entries
+      .all()
+      .filter(
+        (entry) =>
+          entry.type === "mine" &&
+          (pending?.includes(entry.id) ?? ["queued", "sending", "sent"].includes(entry.state)),
+      );
+    this.#windows.take(); // only a window that leads is heard by the others
     this.#entries.clear();
     this.#windows.tell({ cleared: true });
     await this.#history.clear();

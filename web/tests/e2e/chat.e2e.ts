@@ -237,6 +237,15 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     expect(await chat.answers()).toEqual(all);
     expect(await other.answers()).toEqual(all);
     expect(await other.sent()).toEqual(["from the first", "live", "from the second"]);
+    // And what is cleared in one is cleared in all.
+    await chat.page.getByRole("button", { name: "Clear this conversation" }).click();
+    await chat.page.locator("dialog .danger").click();
+    for (const { page } of [chat, other]) {
+      await until(async () => (await page.locator("hm-entry").count()) === 0, "an empty window");
+    }
+    await other.page.reload();
+    await other.page.locator("hm-composer").waitFor();
+    expect(await other.page.locator("hm-entry").count()).toBe(0);
     browser.expectCalm();
   });
 });
