@@ -91,6 +91,8 @@ class Service:
             rows = data.get("data")
             if not isinstance(rows, list):
                 raise malformed()
+            given = data.get("limit")  # what was asked for may be more than is given at a time
+            step = given if type(given) is int and 0 < given < PAGE else PAGE
             for place, row in enumerate(rows):
                 if not isinstance(row, dict):
                     raise malformed()
@@ -98,11 +100,11 @@ class Service:
                 if session is not None and session.sessionId not in found:
                     found[session.sessionId] = session
                     # Rows past the page's length are pinned ones, put there out of turn.
-                    in_window += place < PAGE and row.get("pinned") is not True
-            # "has_more" is not trusted: pinned rows make it false too early.
-            if len(rows) < PAGE:
+                    in_window += place < step and row.get("pinned") is not True
+            # "has_more" is not trusted when it says no: pinned rows make it false too early.
+            if not rows or (len(rows) < step and data.get("has_more") is not True):
                 break
-            offset += PAGE
+            offset += step
         newest = sorted(found.values(), key=lambda s: -(s.updatedAt or 0))
         return newest[:limit]
 

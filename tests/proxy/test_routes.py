@@ -123,6 +123,25 @@ def _number(session: str) -> int:
     return int(session.rpartition("_")[2])
 
 
+async def test_pages_are_as_long_as_hermes_makes_them() -> None:
+    async def short_pages(request: web.Request) -> web.Response:
+        offset = int(request.query["offset"])
+        rows = sorted(hermes.sessions.values(), key=lambda row: -row["last_active"])
+        page = rows[offset : offset + 7]
+        more = offset + 7 < len(rows)
+        return web.json_response({"data": page, "limit": 7, "offset": offset, "has_more": more})
+
+    async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+        for number in range(30):
+            name = f"mnote_doc_1_trace_{number}"
+            hermes.sessions[name] = session_row(name, 10_000.0 - number)
+        hermes.answers["GET /api/sessions"] = short_pages
+
+        for limit in (1, 7, 8, 29, 200):
+            body = await browser.ask("GET", f"{LIST}&limit={limit}")
+            assert [_number(s["sessionId"]) for s in body["sessions"]] == list(range(30))[:limit]
+
+
 async def test_the_scan_is_bounded() -> None:
     async with SmallHermes() as hermes, browsing(hermes.url, session_scan=400) as browser:
         for number in range(1000):
