@@ -341,9 +341,14 @@ class Upstream:
                 holder = found
             pages.insert(0, rows)
             held += len(rows)
-            offset += MESSAGE_PAGE
             # An upstream that knows no pages answers everything at once and says nothing of pages.
-            if "pagination" not in data or len(rows) < MESSAGE_PAGE or held >= limit:
+            pages_told = data.get("pagination")
+            if not isinstance(pages_told, dict):
+                break
+            given = pages_told.get("limit")
+            step = given if type(given) is int and 0 < given < MESSAGE_PAGE else MESSAGE_PAGE
+            offset += step
+            if len(rows) < step or held >= limit:
                 break
         rows = [row for page in pages for row in page]
         return holder, rows[-limit:]

@@ -245,6 +245,21 @@ async def test_a_long_session_is_read_whole_once(replayable: bool) -> None:
         assert [m["content"] for m in body["messages"]] == [str(n) for n in range(1200)]
 
 
+async def test_messages_come_in_pages_as_long_as_hermes_makes_them() -> None:
+    async def short_pages(request: web.Request) -> web.Response:
+        end = 20 - int(request.query["offset"])
+        rows = [message_row(n, SESSION, "user", str(n)) for n in range(max(0, end - 6), end)]
+        pages = {"limit": 6, "offset": 20 - end, "returned": len(rows)}
+        return web.json_response({"session_id": SESSION, "data": rows, "pagination": pages})
+
+    async with SmallHermes(replayable=True) as hermes, browsing(hermes.url) as browser:
+        hermes.sessions[SESSION] = session_row(SESSION)
+        hermes.answers["GET /api/sessions/*/messages"] = short_pages
+        body = await browser.ask("GET", f"/sessions/{SESSION}")
+
+    assert [m["content"] for m in body["messages"]] == [str(n) for n in range(20)]
+
+
 async def test_tokens_that_hermes_does_not_know_are_null() -> None:
     async with SmallHermes() as hermes, browsing(hermes.url) as browser:
         hermes.sessions[SESSION] = session_row(SESSION, input_tokens=0, output_tokens=0)
