@@ -621,19 +621,22 @@ export class HermesPanel extends LitElement {
     return this.renderRoot.querySelector("textarea");
   }
 
-  get #language(): string {
-    return this.language || document.documentElement.lang || navigator.language;
+  /** For numbers and dates. A page's `lang` may be no language tag (`en_US`), which `Intl` refuses. */
+  get #language(): string | undefined {
+    for (const tag of [this.language, document.documentElement.lang]) {
+      try {
+        if (tag !== "") return Intl.getCanonicalLocales(tag.replaceAll("_", "-"))[0];
+      } catch {
+        // The next one, or the browser's own.
+      }
+    }
+    return undefined;
   }
 
   #when(seconds: number | null): string {
     if (seconds === null) return "";
     const options = { dateStyle: "medium", timeStyle: "short" } as const;
-    try {
-      return new Intl.DateTimeFormat(this.#language, options).format(seconds * 1000);
-    } catch {
-      // The page's `lang` may be no language tag.
-      return new Intl.DateTimeFormat(undefined, options).format(seconds * 1000);
-    }
+    return new Intl.DateTimeFormat(this.#language, options).format(seconds * 1000);
   }
 
   readonly #submit = (event: Event): void => {

@@ -248,7 +248,7 @@ const LANGUAGES: Readonly<Record<string, Words>> = { en, ru, zh };
 /** Words for the first language tag that is known; English if none is. */
 export function wordsFor(tags: readonly string[]): Words {
   for (const tag of tags) {
-    const words = LANGUAGES[tag.toLowerCase().split("-")[0] ?? ""];
+    const words = LANGUAGES[tag.toLowerCase().split(/[-_]/)[0] ?? ""];
     if (words !== undefined) return words;
   }
   return en;

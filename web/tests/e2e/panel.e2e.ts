@@ -255,7 +255,7 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
             "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
             "require-trusted-types-for 'script'; base-uri 'none'; form-action 'none'",
         },
-        body: `<!doctype html><html lang="en"><head><title>Hostile</title>
+        body: `<!doctype html><html lang="en_no language!"><head><title>Hostile</title>
           <link rel="icon" href="data:,"><link rel="stylesheet" href="/hostile/page.css">
           <script src="/panel/hermes-panel.js" defer></script></head>
           <body><h1>Hostile</h1><div><hermes-panel document-id="hostile"></hermes-panel></div></body></html>`,
@@ -276,6 +276,11 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     await panel.ask("hello");
     await panel.state("completed");
     expect(await panel.answer()).toBe("echo: hello");
+    await panel.ask("run sleep 0.2");
+    await panel.page.locator("hermes-panel .tool.done .detail").waitFor(); // how long it took
+    await panel.page.locator("hermes-panel .chooser").click();
+    await panel.page.locator("hermes-panel .list .detail").first().waitFor(); // when it was
+    await panel.page.keyboard.press("Escape");
     const look = await panel.page.locator("hermes-panel .panel").evaluate((element) => {
       const { color, fontSize, letterSpacing, textTransform, textAlign, backgroundColor } =
         getComputedStyle(element);

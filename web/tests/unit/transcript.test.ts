@@ -9,6 +9,7 @@ import {
   turnsOf,
   type Turn,
 } from "../../panel/transcript.ts";
+import { wordsFor } from "../../panel/words.ts";
 
 const START: Turn = { key: "k", asked: "question", parts: [], state: "running" };
 
@@ -185,4 +186,10 @@ test("a session's messages become turns", () => {
     { kind: "text", text: "done" },
   ]);
   expect(turns[1]?.parts).toEqual([]);
+});
+
+test("the panel's words are those of the first language that is known, however it is written", () => {
+  expect(wordsFor(["xx", "ru_RU", "zh"]).send).toBe("Отправить");
+  expect(wordsFor(["zh-Hans-CN"]).send).toBe("发送");
+  expect(wordsFor(["", "no language!"]).send).toBe("Send");
 });
