@@ -120,7 +120,7 @@ export class HermesPanel extends LitElement {
   async ask(text: string): Promise<void> {
     if (text.trim() === "" || this.#model === undefined || this.#model.busy) return;
     this.#follow = true;
-    const context = await this.#context();
+    const context = this.#context();
     this.#selection.drop();
     await this.#model.send(text.trim(), context);
   }
@@ -606,14 +606,15 @@ export class HermesPanel extends LitElement {
   }
 
   async #context(): Promise<Context> {
-    const pageContext = (await given(this.pageContext)) ?? outlineOf(document, this);
+    const selected = this.#selection.text; // before anything is waited for: it is dropped then
+    const told = await given(this.pageContext);
+    const pageContext = told === undefined ? outlineOf(document, this) : told;
     const block = await given(this.selectedBlockId);
-    const text =
-      this.selectedText === undefined ? this.#selection.text : await given(this.selectedText);
+    const text = this.selectedText === undefined ? selected : await given(this.selectedText);
     return {
       pageContext,
       selectedBlockId: block ?? null,
-      selectedText: text === undefined || text === "" ? null : text,
+      selectedText: text == null || text === "" ? null : text,
     };
   }
 
@@ -722,8 +723,14 @@ export class HermesPanel extends LitElement {
   }
 }
 
-async function given<Value>(source: Given<Value>): Promise<Value> {
-  return typeof source === "function" ? await (source as () => Value | Promise<Value>)() : source;
+/** What the page gives. A function of it that fails costs its part and not the person's question. */
+async function given<Value>(source: Given<Value>): Promise<Value | undefined> {
+  try {
+    return typeof source === "function" ? await (source as () => Value | Promise<Value>)() : source;
+  } catch (error) {
+    reportError(error);
+    return undefined;
+  }
 }
 
 /** What a page shows if it does not say so itself: its title and its headings. */

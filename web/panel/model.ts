@@ -194,16 +194,10 @@ export class PanelModel {
   }
 
   /** Asks Hermes. The page's context goes beside the words, never into them. */
-  async send(asked: string, context: Context): Promise<void> {
+  async send(asked: string, given: Context | Promise<Context>): Promise<void> {
     if (this.busy) return;
-    const selection = context.selectedText ?? "";
-    const turn: Turn = {
-      key: `asked:${Date.now()}`,
-      asked,
-      ...(selection === "" ? {} : { selection }),
-      parts: [],
-      state: "starting",
-    };
+    // Shown before the page has told its context: that may take as long as the page likes.
+    const turn: Turn = { key: `asked:${Date.now()}`, asked, parts: [], state: "starting" };
     this.problem = undefined;
     this.turns = [...this.turns, turn];
     this.#parts.changed();
@@ -211,6 +205,10 @@ export class PanelModel {
     const view = this.#view;
     const here = (): boolean => this.#view === view && !signal.aborted;
     try {
+      const context = await given;
+      const selection = context.selectedText ?? "";
+      const shown = selection === "" ? {} : { selection };
+      if (here()) this.#changeLast(shown);
       let { sessionId } = this;
       if (sessionId === undefined) {
         const made = await this.#client.createSession({ title: titleOf(asked), signal });
@@ -226,13 +224,13 @@ export class PanelModel {
         },
         { signal },
       );
-      const run = { runId, sessionId, asked, traceId, ...(selection === "" ? {} : { selection }) };
+      const run = { runId, sessionId, asked, traceId, ...shown };
       this.#marks.write(run);
       this.#parts.told("hermes-run-started", { runId, sessionId });
       // Who turned to another conversation meanwhile finds this run in its own.
       if (!here()) return;
       if (this.stopping) void this.#stop(run);
-      else this.#replaceLast({ ...turn, state: "running" });
+      else this.#changeLast({ state: "running" });
       await this.#watch(run);
     } catch (error) {
       if (here()) this.#endLast({ state: "failed", problem: problemOf(error) });
@@ -443,6 +441,11 @@ export class PanelModel {
   #replaceLast(turn: Turn): void {
     this.turns = [...this.turns.slice(0, -1), turn];
     this.#parts.changed();
+  }
+
+  #changeLast(change: Partial<Turn>): void {
+    const turn = this.turns.at(-1);
+    if (turn !== undefined) this.#replaceLast({ ...turn, ...change });
   }
 
   #endLast(end: Pick<Turn, "state"> & { readonly problem: Problem }): void {

@@ -140,6 +140,25 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     browser.expectCalm();
   });
 
+  test("asks also when the page's own function fails", async () => {
+    const bodies: string[] = [];
+    panel.page.on("request", (request) => {
+      if (request.url().endsWith("/runs")) bodies.push(request.postData() ?? "");
+    });
+    await panel.page.evaluate(() => {
+      const panel = document.querySelector("hermes-panel") as HTMLElement & Record<string, unknown>;
+      panel["pageContext"] = () => {
+        throw new Error("the page's own mistake");
+      };
+      panel["selectedText"] = () => Promise.resolve(null);
+    });
+    await panel.ask("is anybody there?");
+    await panel.state("completed");
+    const body = JSON.parse(bodies[0] ?? "{}") as { pageContext: { title: string } };
+    expect(body.pageContext.title).toContain("spring garden"); // what it shows by itself
+    browser.expectCalm(/the page's own mistake/);
+  });
+
   test("shows what tools do, and asks before a dangerous one", async () => {
     await panel.ask("run echo tool-output");
     await panel.page.locator("hermes-panel .tool.done").waitFor();

@@ -430,3 +430,25 @@ test("What another tab's run kept from being asked is asked again, and not taken
   expect(await model.resume()).toBe(false);
   expect(model.turns.map(({ asked }) => asked)).toEqual(["mine"]);
 });
+
+test("A question is shown at once, whatever the page takes to tell its context.", async () => {
+  const { client, model } = make();
+  const context = new Gate<{ selectedText: string }>();
+  void model.send("hello", context.promise);
+  await settled();
+  expect(model.turns).toMatchObject([{ asked: "hello", state: "starting" }]);
+  expect(client.starts).toEqual([]);
+  context.open({ selectedText: "some words" });
+  await settled();
+  expect(model.turns).toMatchObject([{ selection: "some words" }]);
+  client.starts[0]?.open(RUN);
+  await settled();
+  expect(model.turns).toMatchObject([{ selection: "some words", state: "running" }]);
+
+  const other = make();
+  void other.model.send("hello", Promise.reject(new Error("The page is broken.")));
+  await settled();
+  expect(other.model.turns).toMatchObject([
+    { asked: "hello", state: "failed", problem: { code: "unknown" } },
+  ]);
+});
