@@ -512,7 +512,13 @@ export class HermesPanel extends LitElement {
   #write(model: PanelModel): TemplateResult {
     const words = this.#words;
     const own = this.selectedText === undefined ? this.selected : "";
-    return html`<form class="write" @submit=${this.#submit}>
+    return html`<form
+      class="write"
+      @submit=${this.#submit}
+      @keydown=${keptInside}
+      @keypress=${keptInside}
+      @keyup=${keptInside}
+    >
       ${
         own === ""
           ? nothing
@@ -731,6 +737,16 @@ async function given<Value>(source: Given<Value>): Promise<Value | undefined> {
     reportError(error);
     return undefined;
   }
+}
+
+/**
+ * Outside, a key that is pressed here seems to be pressed on the element and not in a field: a page
+ * with shortcuts of one key would take the person's letters for these.
+ */
+function keptInside(event: KeyboardEvent): void {
+  const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
+  // A dialog around the panel closes with Escape, and keeps the focus inside with Tab.
+  if (plain && event.key !== "Escape" && event.key !== "Tab") event.stopPropagation();
 }
 
 /** What a page shows if it does not say so itself: its title and its headings. */

@@ -316,6 +316,23 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     browser.expectCalm();
   });
 
+  test("keeps what is typed from the page's shortcuts", async () => {
+    await panel.page.evaluate(() => {
+      const heard: string[] = [];
+      for (const kind of ["keydown", "keypress", "keyup"]) {
+        document.addEventListener(kind, (event) => heard.push((event as KeyboardEvent).key));
+      }
+      Object.assign(window, { heard });
+    });
+    await panel.page.locator("hermes-panel textarea").pressSequentially("s/j");
+    await panel.page.keyboard.press("Control+k");
+    const heard = await panel.page.evaluate(() => (window as unknown as { heard: string[] }).heard);
+    expect(heard).not.toContain("s");
+    expect(heard).not.toContain("/");
+    expect(heard).toContain("k");
+    expect(await panel.page.locator("hermes-panel textarea").inputValue()).toBe("s/j");
+  });
+
   test("takes the page's colours by custom properties", async () => {
     await panel.page.evaluate(() => {
       const panel = document.querySelector<HTMLElement>("hermes-panel");
