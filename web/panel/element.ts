@@ -88,6 +88,8 @@ export class HermesPanel extends LitElement {
   #words: Words = wordsFor(["en"]);
   #follow = true;
   #wasBusy = false;
+  /** The card that a screen reader was told of. */
+  #askedFor: string | undefined;
   #resize: ResizeObserver | undefined;
   readonly #selection = new PageSelection(this, (text) => {
     this.selected = text;
@@ -150,7 +152,13 @@ export class HermesPanel extends LitElement {
     );
     if (changed.has("documentId") || changed.has("workspaceId")) this.#begin();
     const model = this.#model;
-    if (model === undefined || model.busy === this.#wasBusy) return;
+    if (model === undefined) return;
+    const card = openCard(model.turns.at(-1));
+    if (card?.id !== this.#askedFor) {
+      this.#askedFor = card?.id;
+      if (card !== undefined) this.spoken = `${this.#words.approval} ${card.command}`;
+    }
+    if (model.busy === this.#wasBusy) return;
     this.#wasBusy = model.busy;
     const last = model.turns.at(-1);
     if (model.busy) this.spoken = this.#words.working;
@@ -767,6 +775,13 @@ function shortened(text: string, length: number): string {
   const line = text.replace(/\s+/g, " ");
   const characters = [...line];
   return characters.length <= length ? line : `${characters.slice(0, length - 1).join("")}…`;
+}
+
+/** The card that waits for the person. */
+function openCard(turn: Turn | undefined): ApprovalPart | undefined {
+  return turn?.parts.find(
+    (part): part is ApprovalPart => part.kind === "approval" && part.state === "open",
+  );
 }
 
 function lastText(turn: Turn): string {

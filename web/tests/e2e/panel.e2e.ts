@@ -168,6 +168,8 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     const card = panel.page.locator("hermes-panel .approval.open");
     await card.waitFor();
     expect(await card.locator("pre").innerText()).toBe("rm -rf /tmp/no-such-folder");
+    const spoken = panel.page.locator("hermes-panel .panel > .hidden[role=status]");
+    expect(await spoken.textContent()).toBe("May this command run? rm -rf /tmp/no-such-folder");
     await expectAccessible(panel.page);
     await card.getByRole("button", { name: "Deny" }).click();
     await panel.page.locator("hermes-panel .approval.answered").getByText("Denied").waitFor();
