@@ -88,6 +88,7 @@ export class HermesPanel extends LitElement {
   #words: Words = wordsFor(["en"]);
   #follow = true;
   #wasBusy = false;
+  #hadFocus = false;
   /** The card that a screen reader was told of. */
   #askedFor: string | undefined;
   #resize: ResizeObserver | undefined;
@@ -145,6 +146,7 @@ export class HermesPanel extends LitElement {
   }
 
   protected override willUpdate(changed: PropertyValues<this>): void {
+    this.#hadFocus = this.shadowRoot?.activeElement != null;
     this.#words = wordsFor(
       [this.language, document.documentElement.lang, ...navigator.languages].filter(
         (tag) => tag !== "",
@@ -177,6 +179,10 @@ export class HermesPanel extends LitElement {
       if (inner.parentElement !== null) this.#resize.observe(inner.parentElement);
     }
     this.#stick();
+    // A button that went with its press must not take the keyboard's place in the page with it.
+    if (this.#hadFocus && this.shadowRoot?.activeElement === null) {
+      this.renderRoot.querySelector<HTMLElement>(".log")?.focus({ preventScroll: true });
+    }
   }
 
   // ---- what is seen ---------------------------------------------------------------------------
@@ -585,8 +591,10 @@ export class HermesPanel extends LitElement {
             ? html`<button
                 type="button"
                 class="stop"
-                ?disabled=${model.stopping}
-                @click=${() => void model.abort()}
+                aria-disabled=${model.stopping ? "true" : "false"}
+                @click=${() => {
+                  if (!model.stopping) void model.abort();
+                }}
               >
                 ${icons.stop}${model.stopping ? words.stopping : words.stop}
               </button>`

@@ -171,9 +171,16 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     const spoken = panel.page.locator("hermes-panel .panel > .hidden[role=status]");
     expect(await spoken.textContent()).toBe("May this command run? rm -rf /tmp/no-such-folder");
     await expectAccessible(panel.page);
-    await card.getByRole("button", { name: "Deny" }).click();
+    await card.getByRole("button", { name: "Deny" }).focus();
+    await panel.page.keyboard.press("Enter");
     await panel.page.locator("hermes-panel .approval.answered").getByText("Denied").waitFor();
     await panel.state("completed");
+    // The button is gone, the keyboard is still in the panel.
+    expect(
+      await panel.page.evaluate(
+        () => document.querySelector("hermes-panel")?.shadowRoot?.activeElement?.className,
+      ),
+    ).toBe("log");
     await panel.page.locator("hermes-panel .turn:last-child .tool.refused").waitFor();
     expect(await panel.page.locator("hermes-panel .tool.failed").count()).toBe(0);
     expect(await panel.answer()).toContain("approval: deny");
