@@ -33,6 +33,7 @@ export class CardView extends View {
   declare copied: boolean;
   #timer: ReturnType<typeof setInterval> | undefined;
   #markdown: MarkdownView | undefined;
+  #hadFocus = false;
 
   constructor() {
     super();
@@ -53,6 +54,10 @@ export class CardView extends View {
     clearInterval(this.#timer);
   }
 
+  protected override willUpdate(): void {
+    this.#hadFocus = this.contains(document.activeElement);
+  }
+
   protected override updated(changed: PropertyValues<this>): void {
     const host = this.find<HTMLElement>(".markdown");
     if (host !== undefined) {
@@ -60,6 +65,10 @@ export class CardView extends View {
       this.#markdown.update(this.entry.card.text, true);
     }
     if (changed.has("writing") && this.writing) this.find<HTMLElement>("textarea")?.focus();
+    // A button that went with its press must not take the keyboard's place in the page with it.
+    else if (this.#hadFocus && !this.contains(document.activeElement)) {
+      this.find<HTMLElement>(".card")?.focus({ preventScroll: true });
+    }
   }
 
   protected override render(): unknown {
@@ -78,6 +87,7 @@ export class CardView extends View {
           : card.text;
     return html`<section
       class="card ${card.kind} ${over ? "over" : "open"}"
+      tabindex="-1"
       aria-labelledby="title-${card.id}"
     >
       <header>
@@ -162,6 +172,7 @@ export class CardView extends View {
           ? html`<form class="own" @submit=${this.#answerOwn}>
               <textarea
                 rows="2"
+                dir="auto"
                 maxlength="12000"
                 required
                 aria-label=${words.yourAnswer}
@@ -208,7 +219,8 @@ export class CardView extends View {
   };
 
   readonly #keyed = (event: KeyboardEvent): void => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229)
+      return;
     event.preventDefault();
     (event.target as HTMLTextAreaElement).form?.requestSubmit();
   };

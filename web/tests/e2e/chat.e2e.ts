@@ -111,8 +111,11 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
   test("answers a question by choice and in own words", async () => {
     await chat.say("clarify Tea or coffee?|tea|coffee");
     const card = await chat.card();
-    await card.getByRole("button", { name: "coffee" }).click();
+    await card.getByRole("button", { name: "coffee" }).focus();
+    await chat.page.keyboard.press("Enter");
     await chat.answer("clarify: coffee");
+    // The button is gone, the keyboard is still at the card.
+    expect(await chat.page.evaluate(() => document.activeElement?.className)).toContain("card");
     await chat.say("clarify Tea or coffee?|tea|coffee");
     await (await chat.card()).getByRole("button", { name: "Something else" }).click();
     await chat.page.locator("hm-card textarea").fill("cocoa");
