@@ -20,6 +20,7 @@ log: Any = structlog.wrap_logger(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.JSONRenderer(),
     ],
+    cache_logger_on_first_use=True,
 )
 
 

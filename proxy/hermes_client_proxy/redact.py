@@ -24,9 +24,6 @@ SHORT_PREFIX = 3
 """So many characters that could begin a secret go out at once (fewer of a short one): holding
 them back would delay the end of many a word."""
 
-SHORT_PIECE = 200
-"""Pieces of up to so many characters are looked through with one pattern."""
-
 
 def _spellings(secret: str) -> set[str]:
     """The forms in which a secret may appear in text."""
@@ -68,6 +65,15 @@ def _pattern(form: str) -> str:
     return re.escape(form[:least]) + tail
 
 
+def _ends(forms: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The last few characters of every proper beginning of a form, by the very last one."""
+    found: dict[str, set[str]] = {}
+    for form in forms:
+        for end in range(1, len(form)):
+            found.setdefault(form[end - 1], set()).add(form[max(0, end - 8) : end])
+    return {last: tuple(ends) for last, ends in found.items()}
+
+
 class Redactor:
     """Finds every known secret, in the spellings in which text carries it."""
 
@@ -92,9 +98,7 @@ class Redactor:
         # Finds the longest end of a text that begins a secret; a whole secret is none.
         begins = "|".join(_beginning(form) + r"\Z" for form in self.forms)
         self._begin = re.compile(begins) if self.forms else None
-        # Finds nothing in a text without a secret whose end begins none; fast for short texts.
-        needles = "|".join(map(re.escape, self._text_needles))
-        self.suspicious = re.compile(f"{needles}|{begins}" if self.forms else r"(?!)")
+        self._ends = _ends(self.forms)
 
     def found(self, data: bytes) -> bool:
         """Whether *data* holds a secret."""
@@ -136,6 +140,14 @@ class Redactor:
             return []
         return [found.span() for found in self._text.finditer(text)]
 
+    def clean(self, text: str) -> bool:
+        """Whether it is plain that *text* holds no secret and ends with the beginning of none."""
+        for needle in self._text_needles:
+            if needle in text:
+                return False
+        ends = self._ends.get(text[-1:])
+        return ends is None or not text.endswith(ends)
+
     def open_tail(self, text: str) -> int:
         """How many characters at the end of *text* could be the beginning of a secret."""
         if self._begin is None:
@@ -158,9 +170,8 @@ class TextStream:
     def push(self, piece: str) -> str:
         """What may leave after *piece* came; may be empty."""
         redactor = self._redactor
-        if len(piece) <= SHORT_PIECE and not (self._held or self._sent):
-            if not redactor.suspicious.search(piece):
-                return piece
+        if not (self._held or self._sent) and redactor.clean(piece):
+            return piece
         text = self._sent + self._held + piece
         if not text:
             return ""
