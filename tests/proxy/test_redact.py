@@ -100,3 +100,12 @@ def test_letter_by_letter_at_most_three_letters_leave() -> None:
     out = passed(list(f"the key {KEY} is it"), [KEY])
 
     assert "".join(out) == f"the key sk-{MASK} is it"
+
+
+@given(st.text("sk-hermes/0123+456789=abcdefZXN "), st.integers(0, len(KEY)))
+def test_what_is_plain_has_nothing_to_hold_back(text: str, cut: int) -> None:
+    for piece in (text, text + KEY[:cut]):
+        if redactor.clean(piece):
+            assert not redactor.found_in(piece) and not redactor.open_tail(piece)
+    assert not redactor.clean(text + KEY)
+    assert cut == 0 or not redactor.clean(text + KEY[:cut])
