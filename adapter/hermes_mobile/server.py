@@ -445,9 +445,9 @@ class Door:
             if path == "/ws":
                 if not _wants(headers, "upgrade", "websocket"):
                     raise Refused(426, "this address speaks WebSocket (protocol v1)")
+                check_origin(headers, self.settings)
                 if headers.get("sec-websocket-version") != ["13"]:
                     raise Refused(426, "only version 13 of WebSocket is spoken (RFC 6455)")
-                check_origin(headers, self.settings)
                 if _wants(headers, "connection", "upgrade"):
                     # The library knows this field with the one word only; Firefox sends two.
                     request.headers["Connection"] = "Upgrade"
