@@ -27,8 +27,8 @@ from .door_servers import KINDS, TOKEN
 
 ROUNDS = 5
 DEVICES = 50
-TURNS = 300
-EDITS = 400
+TURNS = 1000
+EDITS = 1500
 IDLE = 2000
 UPLOAD_BYTES = 8 * 1024 * 1024
 DOORS = ("door", "door, coroutine")
