@@ -121,11 +121,6 @@ class Hub:
             self._sent[frame[FIRST] - frame[SECOND]] += 1
         return frames
 
-    def next_frame(self, conn: ConnId, now: float) -> bytes | None:
-        """As `next_frames`, one at a time; None when nothing waits."""
-        frames = self.next_frames(conn, now, 1)
-        return frames[0] if frames else None
-
     def due_by(self, at: float) -> None:
         """`tick` must be called at `at` at the latest."""
         if self.due is None or at < self.due:

@@ -2,7 +2,7 @@
 
 An answer is kept as its newest text, not as frames: a revision that has not left yet is replaced by
 the newer one, and only what changed since the last frame on this connection need be sent. Nothing
-here knows a socket; whoever drains the box calls `next_frame` while the device can take more.
+here knows a socket; whoever drains the box calls `next_frames` while the device can take more.
 """
 
 from __future__ import annotations

@@ -26,6 +26,12 @@ def drained(hub: Hub) -> Iterator[Effect]:
         yield hub.effects.popleft()
 
 
+def next_frame(hub: Hub, conn: int, now: float) -> bytes | None:
+    """One frame at a time; None when nothing waits."""
+    frames = hub.next_frames(conn, now, 1)
+    return frames[0] if frames else None
+
+
 class House:
     """A hub and what happened to it."""
 
@@ -64,7 +70,7 @@ class House:
     def frames(self, conn: int) -> list[dict[str, Any]]:
         """Everything that waits for this connection."""
         taken = []
-        while (frame := self.hub.next_frame(conn, self.now)) is not None:
+        while (frame := next_frame(self.hub, conn, self.now)) is not None:
             taken.append(json.loads(frame))
         return taken
 

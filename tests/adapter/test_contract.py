@@ -19,7 +19,7 @@ from scripts import make_schema
 
 from .contract import complaint, expand, load, message, mismatch, vectors
 from .contract_reader import Reader
-from .hub_house import drained
+from .hub_house import drained, next_frame
 
 DOOR = load("door.json")
 CLIENT_VECTORS = list(vectors("client"))
@@ -137,7 +137,7 @@ class Bench:
         for effect in drained(self.hub):
             match effect:
                 case Wake(conn):
-                    while (frame := self.hub.next_frame(conn, self.now)) is not None:
+                    while (frame := next_frame(self.hub, conn, self.now)) is not None:
                         self.frames[conn].append(frame)
                 case Close(conn, _, _, last):
                     self.closed[conn] = effect

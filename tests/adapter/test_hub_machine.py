@@ -35,7 +35,7 @@ from hermes_mobile.protocol import DEFAULT_CHUNK_LIMIT, HELLO_TIMEOUT
 from hermes_mobile.settings import Settings
 from hermes_mobile.tokens import Peer
 
-from .hub_house import drained
+from .hub_house import drained, next_frame
 
 SETTINGS = Settings(
     token="main",
@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
 
     def take_one(self, conn: int) -> dict[str, Any] | None:
         line = self.lines[conn]
-        raw = self.hub.next_frame(conn, self.now)
+        raw = next_frame(self.hub, conn, self.now)
         if raw is None:
             line.woken = False
             return None

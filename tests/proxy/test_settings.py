@@ -117,7 +117,7 @@ def test_the_public_origin_is_kept_as_browsers_send_it(written: str, seen: str) 
 
 def test_an_address_of_hermes_is_kept_as_it_is_asked() -> None:
     for written, asked in (
-        ("http://127.0.0.1:8642/p/work/", "http://127.0.0.1:8642/p/work"),
+        ("http://127.0.0.1:8642/p/blue/", "http://127.0.0.1:8642/p/blue"),
         ("HTTP://[::1]:8642", "http://[::1]:8642"),
         ("http://bücher.example", "http://xn--bcher-kva.example"),
     ):
