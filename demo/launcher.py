@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NoReturn
 
 from demo import home
-from demo.phone import connection_code, is_loopback, network_address, terminal_code
+from demo.phone import connection_text, is_loopback, network_address, terminal_code
 from demo.processes import (
     Child,
     StartError,
@@ -207,7 +207,7 @@ class Demo:
             f"  On a phone in this network open  http://{reached}/chat/",
             "  and scan this there. It holds the token: show it to nobody else.",
             "",
-            terminal_code(connection_code(f"ws://{reached}/ws", token, "Demo")),
+            terminal_code(connection_text(f"ws://{reached}/ws", token, "Demo")),
         ]
 
     def _watch(self) -> NoReturn:

@@ -9,6 +9,9 @@ import socket
 
 import segno
 
+from hermes_mobile.connection_code import connection_code
+from hermes_mobile.settings import Settings
+
 
 def is_loopback(host: str) -> bool:
     """Whether a server bound to `host` is for this machine alone."""
@@ -36,9 +39,9 @@ def network_address(host: str) -> str:
     return f"[{found}]" if ":" in found else found
 
 
-def connection_code(url: str, token: str, name: str) -> str:
-    """What the chat page scans: the door's address and token as JSON, never as a link."""
-    return json.dumps({"hermes_mobile": 1, "url": url, "token": token, "name": name})
+def connection_text(url: str, token: str, name: str) -> str:
+    """What the chat page scans, as text."""
+    return json.dumps(connection_code(Settings(token=token), url, name=name))
 
 
 def terminal_code(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from demo.phone import connection_code, is_loopback, network_address, terminal_code
+from demo.phone import connection_text, is_loopback, network_address, terminal_code
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
@@ -30,7 +30,7 @@ def test_all_addresses_are_shown_as_one_that_can_be_typed() -> None:
 
 
 def test_the_code_says_what_the_chat_page_reads() -> None:
-    code = json.loads(connection_code("ws://192.168.1.5:8787/ws", "t" * 43, "Demo"))
+    code = json.loads(connection_text("ws://192.168.1.5:8787/ws", "t" * 43, "Demo"))
     assert code == {
         "hermes_mobile": 1,
         "url": "ws://192.168.1.5:8787/ws",
@@ -40,7 +40,7 @@ def test_the_code_says_what_the_chat_page_reads() -> None:
 
 
 def test_the_code_fits_a_terminal() -> None:
-    drawn = terminal_code(connection_code("ws://192.168.100.100:8787/ws", "t" * 43, "Demo"))
+    drawn = terminal_code(connection_text("ws://192.168.100.100:8787/ws", "t" * 43, "Demo"))
     lines = drawn.splitlines()
     assert len(lines) < 40
     assert any("█" in line or "\x1b" in line or "▄" in line for line in lines)
