@@ -50,6 +50,14 @@ const HANDOVER_PAUSES = [1_000, 4_000, 15_000];
 /** Refusals that concern an item even if the door does not say which (receipts by `pong` only). */
 const ITEM_REFUSALS = new Set(["bad_frame", "too_big", "unsupported_frame", "internal_error"]);
 
+/** One writing of an item: again from its beginning after every change of connection. */
+interface Writing {
+  readonly entry: OutboxEntry;
+  readonly generation: number;
+  /** Bytes of the file that were told as sent. */
+  told: number;
+}
+
 export class Delivery {
   readonly #parts: DeliveryParts;
   /** Raised with every change of connection: what an older loop does no longer counts. */
@@ -147,8 +155,9 @@ export class Delivery {
         this.#parts.renew();
         return false;
       }
+      const writing: Writing = { entry, generation, told: 0 };
       for (let part = 0; part < parts; part += 1) {
-        await this.#drained(entry, part * this.#parts.partBytes, generation);
+        await this.#drained(writing, part * this.#parts.partBytes);
         if (generation !== this.#generation) return false;
         if (entry.state !== "sending") {
           // Refused meanwhile: the door has let go of it. Discarded: it has not.
@@ -161,7 +170,7 @@ export class Delivery {
         if (!this.#parts.send(this.#frameOf(entry, part, parts))) return false;
       }
       outbox.mark(entry, "sent");
-      void this.#watchTail(entry, generation);
+      void this.#watchTail(writing);
     }
     if (this.#accepts) this.#resendLater(id);
     else this.#askReceipt(id);
@@ -204,36 +213,39 @@ export class Delivery {
 
   // ---- progress -----------------------------------------------------------------------------
 
-  async #drained(entry: OutboxEntry, written: number, generation: number): Promise<void> {
-    this.#tellProgress(entry, written);
+  async #drained(writing: Writing, written: number): Promise<void> {
+    this.#tellProgress(writing, written);
     while (
       this.#parts.buffered() > DRAINED &&
-      generation === this.#generation &&
-      entry.state === "sending"
+      writing.generation === this.#generation &&
+      writing.entry.state === "sending"
     ) {
       await sleep(this.#parts.clock, DRAIN_POLL);
-      this.#tellProgress(entry, written);
+      this.#tellProgress(writing, written);
     }
   }
 
-  async #watchTail(entry: OutboxEntry, generation: number): Promise<void> {
-    const { content } = entry.record;
+  async #watchTail(writing: Writing): Promise<void> {
+    const { content } = writing.entry.record;
     const size = content.kind === "text" ? 0 : content.bytes.length;
     for (;;) {
-      if (generation !== this.#generation || entry.state !== "sent") return;
-      this.#tellProgress(entry, size);
+      if (writing.generation !== this.#generation || writing.entry.state !== "sent") return;
+      this.#tellProgress(writing, size);
       if (this.#parts.buffered() === 0) return;
       await sleep(this.#parts.clock, DRAIN_POLL);
     }
   }
 
-  #tellProgress(entry: OutboxEntry, written: number): void {
-    const { content, id } = entry.record;
+  #tellProgress(writing: Writing, written: number): void {
+    const { content, id } = writing.entry.record;
     if (content.kind === "text") return;
     // What waits in the socket is base64: three bytes of the file are four in there.
     const waiting = Math.ceil((this.#parts.buffered() * 3) / 4);
-    const sent = Math.max(0, Math.min(written, content.bytes.length) - waiting);
-    this.#parts.progress({ id, sent, size: content.bytes.length });
+    const left = Math.min(written, content.bytes.length) - waiting;
+    // Frames of other items and what is around the base64 wait in there too: nothing that was told
+    // as sent is taken back for them.
+    writing.told = Math.max(writing.told, left);
+    this.#parts.progress({ id, sent: writing.told, size: content.bytes.length });
   }
 
   // ---- outcomes -----------------------------------------------------------------------------

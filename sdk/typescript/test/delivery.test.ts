@@ -373,6 +373,29 @@ test("A slow line gets the next part only when it has drained, and progress tell
   expect(bench.client.pending()).toEqual([]);
 });
 
+test("Progress never goes back, whatever else waits in the socket.", async () => {
+  const bench = makeBench();
+  const socket = await bench.ready();
+  socket.slow = true;
+  const progress: number[] = [];
+  bench.client.sendFile(patterned(7 * MIB), {
+    onProgress: ({ sent }) => progress.push(sent),
+  });
+  for (let part = 1; part <= 3; part += 1) {
+    await bench.clock.advance(50);
+    expect(socket.sent("media")).toHaveLength(part);
+    socket.bufferedAmount = 0; // the next part comes onto this, with its frame around the base64
+    await bench.clock.advance(50);
+  }
+  socket.bufferedAmount = 400; // a ping, texts
+  await bench.clock.advance(100);
+  socket.bufferedAmount = 0;
+  await bench.clock.advance(100);
+
+  expect(progress.at(-1)).toBe(7 * MIB);
+  expect([...progress].sort((one, other) => one - other)).toEqual(progress);
+});
+
 test("A drop in the middle of a file starts it again from part 0 under the same id.", async () => {
   const bench = makeBench();
   const socket = await bench.ready();
