@@ -20,8 +20,9 @@ One file, one class. A first program::
 What the client does by itself:
 
 * It keeps the connection. Every drop is followed by another try after a growing, jittered pause,
-  except where the server says to stay away (`AuthFailed`, `Forbidden`, `Replaced`); then sending
-  and iterating raise that error.
+  except where the server says to stay away (`AuthFailed`, `Forbidden`, `Replaced`) or speaks
+  another version of the protocol (`UnsupportedVersion`); then sending and iterating raise that
+  error.
 * It keeps what was handed to it. A message goes out again, under the same id, until the server says
   the agent has it (extension ``accepted``); a server without the extension is sent only what had
   not been written yet.
@@ -33,10 +34,11 @@ Errors::
     HermesError
     ├── ClosedError          the client is not open (any more)
     ├── ConnectError         no `ready` within `connect_timeout`
-    ├── StoppedError         the server said: do not come back
+    ├── StoppedError         to come back would change nothing
     │   ├── AuthFailed
     │   ├── Forbidden
-    │   └── Replaced
+    │   ├── Replaced
+    │   └── UnsupportedVersion
     ├── RejectedError        the server refused this message
     ├── UnconfirmedError     an answer was sent and its outcome never came
     └── FileTooBig           refused before sending (also a ValueError)
@@ -108,8 +110,11 @@ __all__ = [
     "Typing",
     "UnconfirmedError",
     "Unknown",
+    "UnsupportedVersion",
     "User",
 ]
+
+PROTOCOL_VERSION = 1
 
 # Limits of protocol v1.
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -191,10 +196,10 @@ class ConnectError(HermesError):
 
 
 class StoppedError(HermesError):
-    """The server said not to come back, so the client does not try again.
+    """The server said not to come back, or cannot be talked with: the client does not try again.
 
-    `code` is the protocol's word for it (``auth_failed``, ``forbidden``, ``replaced``), `message`
-    the server's own sentence.
+    `code` is the word for it (``auth_failed``, ``forbidden``, ``replaced``,
+    ``unsupported_version``), `message` the server's own sentence.
 
     Example::
 
@@ -250,6 +255,19 @@ class Replaced(StoppedError):
 
     code = "replaced"
     _meaning = "the same device connected from another place"
+
+
+class UnsupportedVersion(StoppedError):
+    """The server speaks another version of the protocol (`ready.v`); nothing was sent to it.
+
+    Example::
+
+        except UnsupportedVersion as stop:
+            print(stop)  # names both versions
+    """
+
+    code = "unsupported_version"
+    _meaning = "the server speaks another version of the protocol"
 
 
 class RejectedError(HermesError):
@@ -680,7 +698,7 @@ class _Outgoing:
     written: bool = False  # on the connection of now
 
 
-def _encode(frame: Frame) -> str:
+def _encode(frame: Any) -> str:
     return json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -1796,6 +1814,14 @@ class HermesClient:
             self._emit(event)
 
     def _take_ready(self, frame: Frame) -> Event | None:
+        version = frame.get("v")
+        if version is None:  # the first version; a later one has to say which it is
+            version = PROTOCOL_VERSION
+        elif type(version) is not int or version != PROTOCOL_VERSION:
+            raise UnsupportedVersion(
+                f"it says version {_encode(version)[:40]}, this client speaks version"
+                f" {PROTOCOL_VERSION}; update the older of the two"
+            )
         device = frame.get("device")
         table: Frame = device if isinstance(device, dict) else {}
         self._ready = Ready(
@@ -1803,7 +1829,7 @@ class HermesClient:
             device_id=_text_of(table, "id") or self._device.id or "",
             device_name=_text_of(table, "name") or "",
             avatar_url=_text_of(frame, "avatar_url") or "",
-            version=_int_of(frame, "v") or 1,
+            version=version,
             capabilities=_capabilities_of(frame.get("capabilities")),
             frame=frame,
         )

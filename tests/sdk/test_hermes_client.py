@@ -46,11 +46,13 @@ from hermes_client import (
     StoppedError,
     Typing,
     Unknown,
+    UnsupportedVersion,
     User,
 )
 from tests.sdk.small_server import (
     TOKEN,
     Connection,
+    Handler,
     SmallServer,
     media_frames,
     running,
@@ -291,6 +293,60 @@ async def test_a_token_revoked_later_stops_the_client(tmp_path: Path) -> None:
         with pytest.raises(AuthFailed, match="revoked"):
             await first(client, Message)
         assert server.count == 1
+
+
+class OtherVersion(SmallServer):
+    """Says `version` in `ready` of the connections from `since` on."""
+
+    def __init__(self, version: Any, *, since: int = 1, handler: Handler = stay) -> None:
+        super().__init__(handler)
+        self._version, self._since = version, since
+
+    async def greet(self, connection: Connection, hello: Any) -> None:
+        if connection.number < self._since:
+            await super().greet(connection, hello)
+            return
+        await connection.say("ready", v=self._version, session="mobile:x", device={"id": "x"})
+        await stay(connection)
+
+
+@pytest.mark.parametrize("version", [2, 0, -1, 1.0, "1", True, [1]])
+async def test_another_protocol_version_stops_the_client_and_says_so(
+    tmp_path: Path, version: Any
+) -> None:
+    async with running(OtherVersion(version)) as server:
+        client = client_of(server, tmp_path)
+        with pytest.raises(UnsupportedVersion, match=r"version .*; update") as caught:
+            await within(client.open())
+        assert isinstance(caught.value, StoppedError)
+        assert caught.value.code == "unsupported_version"
+        assert client.stopped is caught.value
+        assert client.session is None and not client.connected
+        assert server.count == 1
+
+
+async def test_a_server_that_was_updated_meanwhile_stops_the_client(tmp_path: Path) -> None:
+    async def cut_at_a_text(connection: Connection) -> None:
+        await connection.hear("text")
+        connection.cut()
+
+    async with running(OtherVersion(2, since=2, handler=cut_at_a_text)) as server:
+        async with client_of(server, tmp_path) as client:
+            with pytest.raises(UnsupportedVersion):
+                await within(client.send_text("hello"))
+            with pytest.raises(UnsupportedVersion, match="version 2"):
+                await until_end(client)
+            with pytest.raises(UnsupportedVersion):
+                await client.typing()
+        assert server.count == 2
+        assert len(server.of("text")) == 1  # nothing is said to a server that speaks otherwise
+
+
+async def test_a_ready_that_names_no_version_is_version_1(tmp_path: Path) -> None:
+    async with running(OtherVersion(None)) as server:
+        async with client_of(server, tmp_path) as client:
+            (ready,) = await first(client, Ready)
+    assert ready.version == 1
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1008, 1009, 1011, 1013, 4000, None])
