@@ -29,6 +29,10 @@ ASK_PREFIX = "ask_"
 PAIR_TOOL = "terminal_pair"
 """The plugin's tool that starts two commands at once, for two pending approvals."""
 
+# As the scripted agent reads them: what is no such number is echoed.
+_NUMBER = re.compile(r"0*([1-9]\d*)", re.ASCII)
+_STREAM = re.compile(r"([1-9]\d{0,5})(?: +(\d{1,6}))?", re.ASCII)
+
 Message = Mapping[str, Any]
 _SYSTEM_NOTE = re.compile(r"(?:\A|\n\n)\[System note: [^\]]*\](?=\n\n|\s*\Z)")
 
@@ -85,9 +89,9 @@ def _by_word(
     word, _, rest = words.partition(" ")
     rest = rest.strip()
     match word:
-        case "long" if rest.isascii() and rest.isdecimal():
-            return Plan(text=prose(min(int(rest), MAX_LONG)))
-        case "stream" if (found := re.fullmatch(r"(\d{1,6})(?: +(\d{1,6}))?", rest)) is not None:
+        case "long" if (found := _NUMBER.fullmatch(rest)) is not None:
+            return Plan(text=prose(min(int(found[1][:7]), MAX_LONG)))
+        case "stream" if (found := _STREAM.fullmatch(rest)) is not None:
             count = min(int(found[1]), MAX_STREAM_WORDS)
             delay = int(found[2]) / 1000 if found[2] else DEFAULT_STREAM_DELAY
             spoken = " ".join(f"word{n}" for n in range(1, count + 1))
@@ -108,7 +112,7 @@ def _by_word(
             )
         case "run" if rest:
             return Plan(calls=(ToolCall("terminal", {"command": rest}),))
-        case "clarify" if rest:
+        case "clarify" if rest.partition("|")[0].strip():
             question, *choices = (part.strip() for part in rest.split("|"))
             choices = [choice for choice in choices if choice]
             asked: dict[str, Any] = {"question": question}
@@ -128,7 +132,8 @@ def _by_word(
 
 
 def prose(length: int) -> str:
-    """Exactly `length` characters in numbered sentences and paragraphs."""
+    """Exactly `length` characters in numbered sentences and paragraphs, none at its end blank:
+    Hermes would strip it."""
     parts: list[str] = []
     size = 0
     number = 0
@@ -137,7 +142,9 @@ def prose(length: int) -> str:
         end = "\n\n" if number % 5 == 0 else " "
         parts.append(f"Sentence {number} of a long answer, with nothing in it but words.{end}")
         size += len(parts[-1])
-    return "".join(parts)[:length]
+    text = "".join(parts)[:length]
+    kept = text.rstrip()
+    return kept + "." * (length - len(kept))
 
 
 def _after_tools(turn: Sequence[Message]) -> Plan:

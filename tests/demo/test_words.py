@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from demo.words import MAX_LONG, PAIR_TOOL, Plan, ToolCall, choice_of, plan, prose
+from hermes_mobile import agents as scripted_agent
 
 MEDIA = {"image": "/media/image.png", "voice": "/media/voice.wav"}
 TERMINAL = {"terminal": ("command",)}
@@ -43,10 +44,17 @@ def after(calls: list[tuple[str, str, dict[str, Any], Any]]) -> list[dict[str, A
         ("  two\n\nparagraphs ", "echo: two\n\nparagraphs"),
         ("long", "echo: long"),
         ("long -3", "echo: long -3"),
+        ("long 0", "echo: long 0"),
+        ("long 000", "echo: long 000"),
+        ("stream 0", "echo: stream 0"),
+        ("stream 012", "echo: stream 012"),
+        ("stream 5 5 5", "echo: stream 5 5 5"),
+        ("stream ５", "echo: stream ５"),
         ("long 12", prose(12)),
         ("approve", "echo: approve"),
         ("approve2 only one", "echo: approve2 only one"),
         ("clarify", "echo: clarify"),
+        ("clarify |a|b", "echo: clarify |a|b"),
         ("image of a cat", "echo: image of a cat"),
         ("image", "MEDIA:/media/image.png"),
         ("voice", "[[audio_as_voice]]\nMEDIA:/media/voice.wav"),
@@ -58,9 +66,12 @@ def test_text_words(text: str, answer: str) -> None:
     assert plan(said(text), TERMINAL, MEDIA) == Plan(text=answer)
 
 
-@pytest.mark.parametrize("length", [0, 1, 59, 3500, 12_001])
+@pytest.mark.parametrize("length", [1, 59, 299, 3500, 12_001, 200_000])
 def test_long_has_exactly_that_many_characters(length: int) -> None:
-    assert len(plan(said(f"long {length}"), {}, {}).text) == length
+    """The same that the scripted agent says; nothing at an end for Hermes to strip."""
+    text = plan(said(f"long {length}"), {}, {}).text
+    assert len(text.strip()) == length
+    assert text == scripted_agent.prose(length)
 
 
 def test_long_is_bounded() -> None:
