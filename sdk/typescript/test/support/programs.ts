@@ -7,7 +7,10 @@ import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("../../../../", import.meta.url));
 const BIN = join(ROOT, ".venv", "bin");
-const START_PATIENCE = 50_000;
+/** Shorter than the limit of a hook, which would leave the program behind. */
+const START_PATIENCE = 180_000;
+/** The demo gives its own programs 8 s to end before it kills them. */
+const STOP_PATIENCE = 40_000;
 
 export interface Program {
   readonly output: () => string;
@@ -32,10 +35,11 @@ async function start(
     stdio: ["ignore", "pipe", "pipe"],
   });
   let output = "";
+  let late = false;
   const match = await new Promise<RegExpExecArray>((resolve, reject) => {
     const timer = setTimeout(() => {
-      child.kill("SIGKILL");
-      reject(new Error(`${command} was not ready in time:\n${output}`));
+      late = true;
+      void ended(child);
     }, START_PATIENCE);
     const read = (piece: Buffer): void => {
       output += piece.toString();
@@ -54,7 +58,8 @@ async function start(
     });
     child.once("exit", (code) => {
       clearTimeout(timer);
-      reject(new Error(`${command} ended with ${code}:\n${output}`));
+      const how = late ? "was not ready in time" : `ended with ${code}`;
+      reject(new Error(`${command} ${how}:\n${output}`));
     });
   });
   return { output: () => output, match, stop: () => ended(child) };
@@ -68,7 +73,7 @@ async function ended(child: ChildProcess): Promise<void> {
     });
   });
   child.kill("SIGINT");
-  const timer = setTimeout(() => child.kill("SIGKILL"), 15_000);
+  const timer = setTimeout(() => child.kill("SIGKILL"), STOP_PATIENCE);
   await exit;
   clearTimeout(timer);
 }
@@ -81,11 +86,10 @@ export interface Door extends Program {
 }
 
 /** The device door with the scripted agent. */
-export async function startDoor(port = 0): Promise<Door> {
-  const args = ["serve", "--agent", "demo", "--port", String(port)];
+export async function startDoor(): Promise<Door> {
   const program = await start(
     "hermes-mobile",
-    args,
+    ["serve", "--agent", "demo", "--port", "0"],
     { MOBILE_TOKEN: TOKEN },
     /ws:\/\/127\.0\.0\.1:(\d+)\/ws/,
   );

@@ -4,21 +4,24 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 export class Relay {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
+  #target: number;
+  /** Bytes that each connection brings down before it ends. */
+  allowance = Number.POSITIVE_INFINITY;
   /** Bytes that went from the client to the server. */
   sent = 0;
-  /** Bytes that went from the server to the client. */
-  received = 0;
   #watch: (() => void) | undefined;
 
-  private constructor(server: Server) {
+  private constructor(server: Server, target: number) {
     this.#server = server;
+    this.#target = target;
   }
 
   static async to(port: number): Promise<Relay> {
     const server = createServer();
-    const relay = new Relay(server);
+    const relay = new Relay(server, port);
     server.on("connection", (near) => {
-      const far = connect(port, "127.0.0.1");
+      const far = connect(relay.#target, "127.0.0.1");
+      let left = relay.allowance;
       for (const [from, to] of [
         [near, far],
         [far, near],
@@ -27,12 +30,21 @@ export class Relay {
         from.on("error", () => undefined);
         from.on("close", () => {
           relay.#sockets.delete(from);
-          to.destroy();
+          // What was let through is delivered, though the other side is gone.
+          if (left > 0) to.destroy();
         });
         from.on("data", (piece: Buffer) => {
-          if (from === near) relay.sent += piece.length;
-          else relay.received += piece.length;
-          to.write(piece);
+          if (from === near) {
+            relay.sent += piece.length;
+            to.write(piece);
+          } else if (piece.length < left) {
+            left -= piece.length;
+            to.write(piece);
+          } else {
+            to.end(piece.subarray(0, left));
+            left = 0;
+            from.destroy();
+          }
           relay.#watch?.();
         });
       }
@@ -45,6 +57,11 @@ export class Relay {
 
   get port(): number {
     return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Connections that come from now on go to this port. */
+  leadTo(port: number): void {
+    this.#target = port;
   }
 
   /** Breaks every connection now, as a lost network does. */
