@@ -29,9 +29,11 @@ from demo.processes import (
 )
 from demo.settings import ROOT, Settings
 
-START_SECONDS = 60.0
-"""How long Hermes may take until it answers; it needs one to three seconds on a laptop."""
-LOGIN_SECONDS = 10.0
+START_SECONDS = 180.0
+"""How long Hermes may take until it answers; it needs one to three seconds on a laptop.
+
+A small machine that is busy takes far longer, and a program that dies is noticed at once."""
+LOGIN_SECONDS = 30.0
 # The pages, where Node.js has built them. Each door serves its own.
 CHAT_PAGE = ROOT / "adapter" / "hermes_mobile" / "pages" / "chat" / "index.html"
 SAMPLE_PAGE = ROOT / "proxy" / "hermes_client_proxy" / "pages" / "sample" / "index.html"

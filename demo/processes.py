@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -128,11 +129,31 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def free_port() -> int:
-    """A loopback port that nobody uses now."""
+    """A loopback port that nobody uses now, and that the system gives to nobody by itself.
+
+    A port of the system's own choice could be given away again before its program listens there:
+    to a program that asks for any port, or to the near end of a connection.
+    """
+    low, high = handed_out_ports()
+    others = [*range(20_000, low), *range(high + 1, 65_536)]
+    dice = random.SystemRandom()
+    port: int
+    for _ in range(100):
+        if others and port_is_free("127.0.0.1", port := dice.choice(others)):
+            return port
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+        port = probe.getsockname()[1]
         return port
+
+
+def handed_out_ports() -> tuple[int, int]:
+    """The first and the last port that the system gives to whoever asks for any."""
+    try:
+        low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+        return int(low), int(high)
+    except (OSError, ValueError):
+        return 49_152, 65_535  # RFC 6335 section 6, and what macOS does
 
 
 def answers(url: str, timeout: float = 2.0) -> bool:

@@ -16,11 +16,14 @@ from demo.processes import (
     StartError,
     explain_death,
     free_port,
+    handed_out_ports,
     port_is_free,
     start,
     stop,
     wait_for,
 )
+
+PATIENCE = 60.0
 
 # Starts a grandchild that ignores SIGTERM, as the program itself does.
 STUBBORN = """
@@ -41,7 +44,7 @@ def started(folder: Path, *arguments: str) -> Child:
 
 
 def grandchild_of(child: Child) -> int:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if text := child.log.read_text().strip():
             return int(text)
@@ -51,7 +54,7 @@ def grandchild_of(child: Child) -> int:
 
 def gone(pid: int) -> bool:
     """Whether a process has ended (a zombie that nobody has collected counts as ended)."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -76,7 +79,7 @@ def test_a_program_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Pa
 def test_the_children_of_a_program_that_has_died_are_ended(tmp_path: Path) -> None:
     child = started(tmp_path, "dies")
     grandchild = grandchild_of(child)
-    assert child.process.wait(10) == 3
+    assert child.process.wait(PATIENCE) == 3
 
     stop([child], patience=0.5)
 
@@ -89,7 +92,7 @@ def test_a_death_is_explained_with_the_end_of_its_log(tmp_path: Path) -> None:
     child = start("Program", command, log=tmp_path / "log", env=dict(os.environ), cwd=tmp_path)
 
     with pytest.raises(StartError) as caught:
-        wait_for(f"http://127.0.0.1:{free_port()}/health", [child], 10.0)
+        wait_for(f"http://127.0.0.1:{free_port()}/health", [child], PATIENCE)
 
     assert "Program exited with 7" in str(caught.value)
     assert "the reason" in str(caught.value)
@@ -108,3 +111,14 @@ def test_a_port_in_use_is_not_free() -> None:
         server.listen()
         assert not port_is_free("127.0.0.1", server.getsockname()[1])
     assert port_is_free("127.0.0.1", free_port())
+
+
+def test_a_free_port_is_given_to_nobody_else_meanwhile() -> None:
+    """It is named long before its program listens there."""
+    with socket.socket() as anybody:
+        anybody.bind(("127.0.0.1", 0))
+        low, high = handed_out_ports()
+        assert low <= anybody.getsockname()[1] <= high
+    ports = [free_port() for _ in range(50)]
+    assert all(port < low or port > high for port in ports)
+    assert all(1024 < port < 65_536 for port in ports)
