@@ -23,7 +23,7 @@ def test_the_adapter_by_itself(version: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=150,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything holds" in done.stdout
@@ -49,7 +49,7 @@ def test_loading_the_plugin_is_cheap(version: str, tmp_path: Path) -> None:
         env=home.environment(tmp_path / "hermes-home"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -77,7 +77,7 @@ def test_a_missing_package_is_named(version: str, tmp_path: Path) -> None:
         env=home.environment(tmp_path / "hermes-home"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "picows" in done.stdout and "-m pip install picows" in done.stdout

@@ -70,7 +70,7 @@ class WrittenDoor:
         return f"p-{len(self.cards)}"
 
     async def until(self, kind: str, count: int = 1) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while sum(call[0] == kind for call in self.calls) < count:
                 self.changed.clear()
                 await self.changed.wait()
@@ -327,7 +327,7 @@ async def test_closing_ends_turns_that_wait_for_an_answer(door: WrittenDoor) -> 
     agent.attach(door)  # type: ignore[arg-type]
     await agent.submit(text("confirm"))
     await door.until("ask")
-    await asyncio.wait_for(agent.close(), 5)
+    await asyncio.wait_for(agent.close(), 60)
     assert door.calls[-1] == ("ended", CHAT)
     assert await agent.answer(door.cards[0], "once", None) == Answered(taken=False)
 

@@ -58,9 +58,9 @@ async def talk(url: str, folder: Path, *lines: str) -> tuple[int, list[str], lis
             yield line
 
     out, errors = io.StringIO(), io.StringIO()
-    async with asyncio.timeout(30), client_of(url, folder) as client:
+    async with asyncio.timeout(60), client_of(url, folder) as client:
         chat = Chat(client, PlainScreen(out, errors))
-        status = await beside(chat, chat.talk(typed(), patience=10))
+        status = await beside(chat, chat.talk(typed(), patience=60))
     return status, out.getvalue().splitlines(), errors.getvalue().splitlines()
 
 
@@ -162,7 +162,7 @@ async def test_an_impatient_pipe_gives_up(url: str, tmp_path: Path) -> None:
     async def typed() -> AsyncIterator[str]:
         yield "stream 1000 100"
 
-    async with asyncio.timeout(10), client_of(url, tmp_path) as client:
+    async with asyncio.timeout(60), client_of(url, tmp_path) as client:
         chat = Chat(client, PlainScreen(io.StringIO(), errors))
         assert await beside(chat, chat.talk(typed(), patience=0.2)) == 1
     assert "no end of the agent's turn within 0.2 s" in errors.getvalue()
@@ -173,7 +173,7 @@ async def test_a_chat_that_is_replaced_ends_with_the_reason(url: str, tmp_path: 
         await asyncio.Event().wait()
         yield ""
 
-    async with asyncio.timeout(10), client_of(url, tmp_path) as client:
+    async with asyncio.timeout(60), client_of(url, tmp_path) as client:
         chat = Chat(client, PlainScreen(io.StringIO(), io.StringIO()))
         first = asyncio.create_task(beside(chat, chat.talk(nothing(), patience=1)))
         async with client_of(url, tmp_path):
@@ -244,7 +244,7 @@ class Terminal:
         self._keys.send_text(keys)
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not wanted():
                 await asyncio.sleep(0.01)
 
@@ -267,7 +267,7 @@ async def terminal(url: str, tmp_path: Path) -> AsyncIterator[Terminal]:
             yield terminal
             if screen.app.is_running:
                 screen.app.exit()
-            assert await asyncio.wait_for(running, 10) == 0
+            assert await asyncio.wait_for(running, 60) == 0
 
 
 async def test_a_typed_line_is_answered_on_the_screen(terminal: Terminal) -> None:

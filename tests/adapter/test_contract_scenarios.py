@@ -23,7 +23,7 @@ from .contract import complaint, load, message, mismatch, scenarios
 DOOR = load("door.json")
 SCENARIOS = list(scenarios())
 # Nothing waits for this long; it only keeps a door that does not answer from stopping the tests.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @contextlib.asynccontextmanager

@@ -87,7 +87,7 @@ async def scripted(settings: Settings = SETTINGS) -> AsyncIterator[Place]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.005)
 

@@ -35,7 +35,7 @@ async def ask(folder: Path, *paths: str) -> list[tuple[int, dict[str, str], str]
     await door.start()
 
     def get(path: str) -> tuple[int, dict[str, str], str]:
-        line = http.client.HTTPConnection("127.0.0.1", door.port, timeout=10)
+        line = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
         try:
             line.request("GET", path)
             answer = line.getresponse()

@@ -239,7 +239,7 @@ async def test_one_who_closes_and_reads_nothing_is_let_go(
     for _ in range(4):
         place.door.show("tel", OutgoingMedia("video", "video/mp4", "v", bytes(8 * MIB)))
     client.write(frame(b"\x03\xe8", CLOSE))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while place.door.online("tel"):
             await asyncio.sleep(0.01)
 
@@ -360,7 +360,7 @@ async def test_one_who_reads_nothing_is_cut_off_alone(
             place.door.show("slow", OutgoingMedia("video", "video/mp4", "v", bytes(8 * MIB)))
         place.door.say("other", "hi")
         assert (await other.until("message"))["text"] == "hi"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while place.door.online("slow"):
                 await asyncio.sleep(0.01)
         other.send(t="ping", ts=1)
@@ -374,7 +374,7 @@ async def test_a_flood_of_pings_by_one_who_does_not_read(place: Place) -> None:
     flood = frame(b"p" * 125, PING) * 4000
     for _ in range(40):
         client.write(flood)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await client.writer.drain()
     other.send(t="ping", ts=1)
     await other.json()
@@ -416,7 +416,7 @@ async def test_a_slow_upload_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) 
 async def test_answers_for_one_who_is_gone_wait(place: Place) -> None:
     client = await place.join()
     client.hang_up()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while place.door.online("tel"):
             await asyncio.sleep(0.01)
     id = place.door.say("tel", "x" * 10_000)
@@ -548,7 +548,7 @@ async def test_what_nobody_took_when_the_door_closed_may_be_sent_again() -> None
     client = await Place(door, slow).join()
     client.send(t="text", id="a", text="under way")
     client.send(t="text", id="b", text="behind it")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await slow.came.wait()
     stopping = asyncio.create_task(door.stop())
     await client.closed()
@@ -574,7 +574,7 @@ async def test_stop_waits_for_no_one() -> None:
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         for _ in range(4):
             place.door.show("tel", OutgoingMedia("video", "video/mp4", "v", bytes(8 * MIB)))
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             await place.door.stop()
 
 

@@ -89,7 +89,7 @@ async def test_a_stream_comes_word_by_word() -> None:
     async with running() as session:
         text = body("stream 1000 1000", stream=True)
         async with session.post("/v1/chat/completions", json=text) as response:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while b"word1" not in await response.content.readline():
                     pass
             assert not response.content.at_eof()

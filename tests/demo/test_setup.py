@@ -35,7 +35,7 @@ def find(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": str(folder), **more},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
 
 
@@ -90,7 +90,7 @@ def test_a_second_setup_has_nothing_to_do() -> None:
         env=empty_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -146,7 +146,7 @@ async def test_deep_answers_and_keys_cost_their_sender_alone(place: Place) -> No
     client, other = await place.join(), await place.join("pc")
     deep = {"t": "ack", "id": None}
     raw = json.dumps(deep).replace("null", "[" * 50_000 + "]" * 50_000).encode()
-    began = time.monotonic()
+    began = time.process_time()
     for _ in range(20):
         client.write(frame(raw))
     other.send(t="ping", ts=1)
@@ -154,7 +154,7 @@ async def test_deep_answers_and_keys_cost_their_sender_alone(place: Place) -> No
     client.send(t="ping", ts=2)
     while (await client.json())["t"] != "pong":
         pass
-    assert time.monotonic() - began < 5.0
+    assert time.process_time() - began < 5.0  # of work, whatever else the machine does
 
 
 def _spelled(headers: dict[str, str]) -> dict[str, str]:

@@ -111,7 +111,7 @@ async def test_half_a_file_is_sent_again_whole(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         await door.kill()
         await door.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await task
         await until(device, lambda: device.shown)
         assert "524288 bytes" in device.shown[0][1]

@@ -57,7 +57,7 @@ async def test_each_kind_happens_to_an_echo(kind: str, way: str) -> None:
         writer.write(b"hello, it is me")
         got = b""
         try:
-            async with asyncio.timeout(0.5 if kind not in ENDS else 5):
+            async with asyncio.timeout(60):
                 while len(got) < 15 and (piece := await reader.read(100)):
                     got += piece
         except (ConnectionError, TimeoutError):
@@ -68,6 +68,10 @@ async def test_each_kind_happens_to_an_echo(kind: str, way: str) -> None:
         else:
             assert got == b"hello, it is me"
             # A request that is doubled is one the server hears twice.
-            assert bytes(heard).count(b"hello") == 1 + (kind == "duplicate" and bool(heard))
+            times = 2 if kind == "duplicate" else 1
+            async with asyncio.timeout(60):
+                while heard.count(b"hello") < times:
+                    await network.passed()
+            assert heard.count(b"hello") == times
         writer.transport.abort()
     server.close()

@@ -18,7 +18,7 @@ import pytest
 
 from hermes_client_proxy.cli import main
 from hermes_client_proxy.contract import PREFIX
-from tests.proxy.running import SESSION, until_ended
+from tests.proxy.running import PATIENCE, SESSION, until_ended
 from tests.proxy.small_hermes import KEY, SmallHermes
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ async def serve(*options: str, lines: int = 2, **env: str) -> AsyncIterator[Serv
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             printed = [(await process.stdout.readline()).decode() for _ in range(lines)]
         yield Served(process, printed)
     finally:

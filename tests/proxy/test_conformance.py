@@ -22,7 +22,7 @@ from hermes_client_proxy.conformance.browser import Page, vectors
 from hermes_client_proxy.conformance.command import headers_of, origin_of, sign_in
 from hermes_client_proxy.conformance.suite import FAILED, NOT_RUN, Result, Suite, summary
 from tests.proxy.broken_browser_doors import FAULTS, Layer
-from tests.proxy.running import serving, user_of
+from tests.proxy.running import PATIENCE, serving, user_of
 from tests.proxy.scripted_hermes import ScriptedHermes
 from tests.proxy.small_hermes import KEY
 
@@ -191,7 +191,7 @@ async def _serve(upstream: str) -> AsyncIterator[tuple[str, str]]:
     try:
         assert process.stdout is not None
         said = b""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while b"login?token=" not in said:
                 line = await process.stdout.readline()
                 assert line, said

@@ -209,11 +209,12 @@ def test_every_way_gives_the_same_bytes(
             reading = [asyncio.create_task(raw_body(url, run_id)) for url in urls]
             await until(lambda: runs.streams == 3)
             for number in range(60):
+                written = seen["straight"]
                 hermes.last.say("message.delta", delta=f"word {number} 当前页 {KEY[:number]}")
                 if number % 20 == 7:
                     hermes.last.say("tool.started", tool="t", preview="x" * 90_000)
-                if number % 3 == 0:
-                    await asyncio.sleep(0.002)
+                if number % 3 == 0:  # sometimes alone, sometimes in company
+                    await until(lambda written=written: seen["straight"] > written)
             hermes.last.end(output="done")
             straight, plain, by_h11 = await asyncio.gather(*reading)
             late = await raw_body(browser.url, run_id)
@@ -224,7 +225,7 @@ def test_every_way_gives_the_same_bytes(
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(asyncio.wait_for(scenario(), PATIENCE * 3))
-    assert seen["straight"] >= 10 and seen["plain"] == 2
+    assert seen["straight"] >= 20 and seen["plain"] == 2
 
 
 async def test_who_stops_reading_is_bounded_and_cut_alone(
@@ -234,7 +235,7 @@ async def test_who_stops_reading_is_bounded_and_cut_alone(
     piece = 50_000
     async with (
         SmallHermes() as hermes,
-        browsing(hermes.url, slow_reader=0.4, log_bytes=100_000_000) as browser,
+        browsing(hermes.url, slow_reader=1.5, log_bytes=100_000_000) as browser,
     ):
         run_id = (await browser.start())["runId"]
         runs = browser.app.service.runs

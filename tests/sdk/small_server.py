@@ -169,6 +169,6 @@ async def stay(connection: Connection) -> None:
             await connection.hear()
 
 
-async def within(awaitable: Awaitable[T], seconds: float = 10) -> T:
+async def within(awaitable: Awaitable[T], seconds: float = 60) -> T:
     """A bound for what must end by itself."""
     return await asyncio.wait_for(awaitable, seconds)

