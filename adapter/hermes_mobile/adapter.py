@@ -231,6 +231,10 @@ class MobileAdapter(BasePlatformAdapter):
         event = await self._event(incoming)
         if self._house is not None:
             self._house.desk.typed(incoming.chat, event.text)
+            asking = self._house.desk.asking(incoming.chat)
+            if asking is not None and event.media_urls and not event.get_command():
+                self._queue(asking, event)
+                return
         task = self._task(self.handle_message(event))
         # Commands that Hermes carries out in here take their time; the rest returns at once.
         await asyncio.wait({task}, timeout=HAND_OVER_SECONDS)
@@ -296,6 +300,17 @@ class MobileAdapter(BasePlatformAdapter):
             media_urls=[attachment.path],
             media_types=[attachment.mime],
         )
+
+    def _queue(self, session: str, event: MessageEvent) -> None:
+        """Put a file behind the turn that asks something, as Hermes does with what it queues.
+
+        Hermes would take its caption, transcript or content for the answer, and drop the file.
+        """
+        enqueue = getattr(self.gateway_runner, "_enqueue_fifo", None)
+        if callable(enqueue):
+            enqueue(session, event, self)
+        else:  # a single place, where files are put together
+            hermes_base.merge_pending_message_event(self._pending_messages, session, event)
 
     def _task(self, work: Awaitable[Result]) -> asyncio.Task[Result]:
         task = asyncio.ensure_future(work)

@@ -137,6 +137,18 @@ class CardDesk:
         if text.startswith("/"):
             self._typed[chat] = text.split(maxsplit=1)[0].lower()
 
+    def asking(self, chat: str) -> str | None:
+        """The session in which Hermes waits for this device's answer to an approval or a question.
+
+        There it takes the words of any message for the answer.
+        """
+        for reference in self._cards:
+            if isinstance(reference, Confirm) or device_of(reference.session) != chat:
+                continue
+            if self._state(reference).state == "waiting":
+                return str(reference.session)
+        return None
+
     def stopped(self, session: str) -> None:
         """The person stopped the turn of `session`: what it asked is denied, or not answered.
 

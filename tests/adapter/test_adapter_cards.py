@@ -337,3 +337,35 @@ async def test_a_stopped_turn_asks_nothing_more(hermes: Any, seen_by_hermes: boo
     finally:
         desk.close()
         await door.stop()
+
+
+async def test_in_which_session_a_device_is_asked(hermes: Any) -> None:
+    """By an approval or a question that waits; a command's confirmation takes no plain words."""
+    module, entry = question()
+    pending = {"confirm_id": "1", "created_at": time.time()}
+    confirm = SimpleNamespace(get_pending=lambda session: pending, resolve=None)
+    agent = ScriptedAgent()
+    door = Door(Settings.from_sources({"MOBILE_TOKEN": "t" * 32, "MOBILE_PORT": "0"}), agent)
+    agent.attach(door)
+    await door.start()
+    desk = CardDesk(
+        door, Approvals(hermes), Clarifications(module), Confirmations(confirm), lambda chat: None
+    )
+    in_thread = S + ":thread"
+    try:
+        desk.confirmation("d", S, "Sure?", "", "1")
+        assert desk.asking("d") is None
+        desk.question("d", in_thread, "Which?", ["red"], "q")
+        assert desk.asking("d") == in_thread
+        assert desk.asking("other") is None
+        entry.event.set()  # answered elsewhere, and not looked at yet
+        assert desk.asking("d") is None
+        waiting = wait(hermes, "rm a")
+        flags = {"allow_permanent": True, "allow_session": True, "smart_denied": False}
+        desk.approval("d", S, "rm a", "", **flags)
+        assert desk.asking("d") == S
+        hermes._gateway_queues[S].remove(waiting)
+        assert desk.asking("d") is None
+    finally:
+        desk.close()
+        await door.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -13,7 +14,7 @@ from tests.e2e.hermes_process import HermesProcess
 
 
 def device_on(hermes: HermesProcess) -> DoorClient:
-    return DoorClient(hermes.door_url, hermes.token, f"card-{uuid4().hex[:8]}")
+    return DoorClient(hermes.door_url, hermes.token, f"card-{uuid4().hex[:8]}", ["accepted"])
 
 
 async def greeted(client: DoorClient) -> int:
@@ -181,6 +182,78 @@ async def test_other_waits_for_the_typed_answer(hermes: HermesProcess) -> None:
         await client.message("clarify: something else", since=mark)
         await client.idle(since=mark)
         assert not [t for t in client.texts(mark).values() if t.startswith("echo")]
+
+
+WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + b"\0" * 40
+FILES: list[tuple[Frame, bytes]] = [
+    ({"t": "media", "kind": "document", "filename": "a.txt"}, b"words in a file"),
+    ({"t": "media", "kind": "document", "filename": "b.bin", "caption": "yes"}, b"\x00\x01"),
+    ({"t": "audio", "format": "wav", "text": "yes"}, WAV),
+]
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+async def taken(client: DoorClient, frame: Frame, data: bytes) -> None:
+    """Send a file and wait until the agent has it."""
+    id = uuid4().hex
+    await client.file({**frame, "id": id}, data)
+    await client.wait(lambda f: f["t"] == "accepted" and f["id"] == id)
+
+
+@pytest.mark.parametrize(("frame", "data"), FILES)
+async def test_a_file_is_no_answer_to_a_question(
+    hermes: HermesProcess, frame: Frame, data: bytes
+) -> None:
+    """After `other` the next text is the answer; a file that comes before it is a message."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("clarify Which one?|red|blue")
+        prompt = await client.prompt(since=mark)
+        await client.answer(prompt, "other")
+        await client.done(prompt)
+        await taken(client, frame, data)
+        await client.text("something else")
+        await client.message("clarify: something else", since=mark)
+        shown = await client.message(digest(data), since=mark)
+        await client.idle(since=client.frames.index(shown))
+        assert len(client.texts(mark)) == 2
+
+
+@pytest.mark.parametrize("asked", ["clarify What is it?", "clarify Which?|red|yes"])
+@pytest.mark.parametrize(("frame", "data"), FILES)
+async def test_a_file_leaves_a_question_open(
+    hermes: HermesProcess, frame: Frame, data: bytes, asked: str
+) -> None:
+    """Also before anybody chose `other`, and for a question without choices."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text(asked)
+        prompt = await client.prompt(since=mark)
+        await taken(client, frame, data)
+        await taken(client, frame, data + b"\x02")
+        await client.answer(prompt, text="by the card")
+        assert (await client.done(prompt))["option_id"] == "other"
+        await client.message("clarify: by the card", since=mark)
+        await client.message(digest(data), since=mark)
+        await client.message(digest(data + b"\x02"), since=mark)
+
+
+@pytest.mark.parametrize(("frame", "data"), FILES)
+async def test_a_file_allows_no_command(hermes: HermesProcess, frame: Frame, data: bytes) -> None:
+    """A caption or transcript that says yes is not the answer to an approval."""
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("approve echo not-by-a-file")
+        prompt = await client.prompt(since=mark)
+        await taken(client, frame, data)
+        await client.answer(prompt, "deny")
+        done = await client.done(prompt)
+        assert done["option_id"] == "deny"
+        await client.message("approval: deny", since=mark)
+        await client.message(digest(data), since=mark)
 
 
 async def test_an_open_question_takes_a_plain_text(hermes: HermesProcess) -> None:
