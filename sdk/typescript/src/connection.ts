@@ -146,11 +146,22 @@ export class Connection {
     const { phase } = this.#state;
     if (cause !== undefined) {
       if (phase === "waiting" || phase === "paused") this.#pause(cause);
+      else if (cause === "offline") this.#networkGone(cause);
     } else if (phase === "waiting" || phase === "paused") {
       this.#failures = 0;
       this.#openOrPause();
     } else if (this.#attempt?.ready === true) {
       this.#probe(this.#attempt, this.#parts.timing.probeTimeout);
+    }
+  }
+
+  /** A line that stands all the same (to this very machine, say) answers; any other is given up soon. */
+  #networkGone(cause: "offline"): void {
+    if (this.#attempt?.ready === true) {
+      this.#probe(this.#attempt, this.#parts.timing.probeTimeout);
+    } else if (this.#wanted) {
+      this.#abandon(1000, "");
+      this.#pause(cause);
     }
   }
 

@@ -45,6 +45,8 @@ const DRAIN_POLL = 50;
  * id (milliseconds): a door that has it says so once more, one that lost it takes it now.
  */
 const RESEND_AFTER = 60_000;
+/** That time runs from when the socket has let everything go, which is looked at this often (milliseconds). */
+const LEAVING_POLL = 5_000;
 /** A hand-over that failed at the door is tried again after these pauses (milliseconds), then given up. */
 const HANDOVER_PAUSES = [1_000, 4_000, 15_000];
 /** Refusals that concern an item even if the door does not say which (receipts by `pong` only). */
@@ -226,12 +228,15 @@ export class Delivery {
   }
 
   async #watchTail(writing: Writing): Promise<void> {
-    const { content } = writing.entry.record;
+    const { content, id } = writing.entry.record;
     const size = content.kind === "text" ? 0 : content.bytes.length;
     for (;;) {
       if (writing.generation !== this.#generation || writing.entry.state !== "sent") return;
       this.#tellProgress(writing, size);
-      if (this.#parts.buffered() === 0) return;
+      if (this.#parts.buffered() === 0) {
+        if (this.#writtenAt.has(id)) this.#writtenAt.set(id, this.#parts.clock.now());
+        return;
+      }
       await sleep(this.#parts.clock, DRAIN_POLL);
     }
   }
@@ -332,6 +337,14 @@ export class Delivery {
       waiting.map((entry) => [entry, this.#writtenAt.get(entry.record.id) ?? now]),
     );
     this.#writtenAt.clear();
+    if (oldest.size > 0 && this.#parts.buffered() > 0) {
+      // On a slow line it is still leaving: another copy behind it would only make the line slower.
+      for (const entry of oldest.keys()) this.#writtenAt.set(entry.record.id, now);
+      this.#resendTimer = this.#parts.clock.setTimeout(() => {
+        this.#resend();
+      }, LEAVING_POLL);
+      return;
+    }
     let next = Number.POSITIVE_INFINITY;
     for (const [entry, since] of oldest) {
       if (now - since >= RESEND_AFTER) {

@@ -404,6 +404,41 @@ test("Coming back into view tests the line at once.", async () => {
   expect(bench.client.state.phase).toBe("waiting");
 });
 
+test("A network that is gone is asked about at once, and no attempt hangs in it.", async () => {
+  const presence = new FakePresence();
+  const bench = makeBench({ presence });
+  const socket = await bench.ready();
+  socket.answer = (frame) => {
+    if (frame.t === "ping") socket.tell({ t: "pong", ts: frame["ts"] });
+  };
+  presence.set("offline");
+  await bench.clock.advance(4_000);
+  expect(bench.client.state.phase).toBe("ready"); // a line to this machine needs no network
+  presence.set(undefined);
+  await bench.clock.advance(4_000);
+
+  socket.answer = undefined;
+  presence.set("offline");
+  await bench.clock.advance(4_000);
+  expect(bench.client.state).toEqual({ phase: "paused", cause: "offline" });
+  presence.set(undefined);
+  await settle();
+  expect(bench.client.state.phase).toBe("connecting");
+  expect(bench.door.sockets).toHaveLength(2);
+
+  presence.set("hidden");
+  expect(bench.client.state.phase).toBe("connecting"); // an attempt under way is finished
+  presence.set("offline");
+  expect(bench.client.state).toEqual({ phase: "paused", cause: "offline" });
+  expect(bench.door.last.closed).toBe(true);
+  presence.set(undefined);
+  await settle();
+  bench.door.last.open();
+  bench.door.last.tell(readyFrame());
+  expect(bench.client.state.phase).toBe("ready");
+  expect(bench.door.sockets).toHaveLength(3);
+});
+
 test("close() ends everything: no timer and no listener stays, connect() begins again.", async () => {
   const bench = makeBench();
   const socket = await bench.ready();

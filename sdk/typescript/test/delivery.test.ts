@@ -99,6 +99,42 @@ test("On a living connection an item without an answer is sent again under its i
   expect(socket.sent("text")).toHaveLength(5);
 });
 
+test("What still leaves through a slow line is not late, and not sent twice.", async () => {
+  const bench = makeBench({ timing: { pingAfter: 3_600_000 }, uploadPartBytes: 4_096 });
+  const socket = await bench.ready();
+  socket.slow = true;
+  bench.client.sendFile(new Uint8Array(4_096), { filename: "slow.bin" });
+  bench.client.sendText("behind the file");
+  await settle();
+  await bench.clock.advance(1_000);
+  expect(socket.sent("text")).toHaveLength(1);
+  await bench.clock.advance(150_000); // two and a half minutes on a very slow line
+  expect(socket.sent("media")).toHaveLength(1);
+  expect(socket.sent("text")).toHaveLength(1);
+
+  socket.bufferedAmount = 0;
+  socket.slow = false;
+  await bench.clock.advance(54_000); // from now on an answer may be expected
+  expect(socket.sent("media")).toHaveLength(1);
+  await bench.clock.advance(10_000);
+  expect(socket.sent("media")).toHaveLength(2);
+  expect(socket.sent("text")).toHaveLength(2);
+});
+
+test("A file that has left just now is given its time for an answer.", async () => {
+  const bench = makeBench({ timing: { pingAfter: 3_600_000 }, uploadPartBytes: 4_096 });
+  const socket = await bench.ready();
+  socket.slow = true;
+  bench.client.sendFile(new Uint8Array(4_096), { filename: "slow.bin" });
+  await settle();
+  await bench.clock.advance(58_000);
+  socket.bufferedAmount = 0;
+  await bench.clock.advance(59_000);
+  expect(socket.sent("media")).toHaveLength(1);
+  await bench.clock.advance(2_000);
+  expect(socket.sent("media")).toHaveLength(2);
+});
+
 test("An answer that comes before `send` returns is not missed.", async () => {
   const bench = makeBench();
   const socket = await bench.ready();
