@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium, type BrowserContext, type Page } from "playwright-core";
 import { expect } from "vitest";
+import { PATIENCE } from "./patience.ts";
 
 const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
@@ -48,7 +49,17 @@ export class Browser {
       );
     }
     const profile = await mkdtemp(join(tmpdir(), "hermes-chromium-"));
+    try {
+      return new Browser(await Browser.#launch(profile, options), profile);
+    } catch (error) {
+      await rm(profile, { recursive: true, force: true, maxRetries: 5 });
+      throw error;
+    }
+  }
+
+  static async #launch(profile: string, options: BrowserOptions): Promise<BrowserContext> {
     const context = await chromium.launchPersistentContext(profile, {
+      timeout: PATIENCE,
       executablePath: CHROMIUM,
       headless: true,
       viewport: {
@@ -72,7 +83,8 @@ export class Browser {
         "--use-fake-ui-for-media-stream",
       ],
     });
-    return new Browser(context, profile);
+    context.setDefaultTimeout(PATIENCE);
+    return context;
   }
 
   async page(): Promise<Page> {
@@ -103,6 +115,15 @@ export class Browser {
 
 /** No serious finding of axe on the page as it is now, shadow trees included. */
 export async function expectAccessible(page: Page): Promise<void> {
+  // A colour on its way to another one is nobody's colour. What moves for ever is left alone.
+  await page.evaluate(async () => {
+    const trees = [...document.querySelectorAll("*")].flatMap(({ shadowRoot }) => shadowRoot ?? []);
+    const moving = new Set([document, ...trees].flatMap((tree) => tree.getAnimations()));
+    const ending = [...moving].filter(({ effect }) =>
+      Number.isFinite(effect?.getComputedTiming().endTime ?? 0),
+    );
+    await Promise.allSettled(ending.map(({ finished }) => finished));
+  });
   // Not as a script element, which the page's policy would refuse.
   await page.evaluate(await readFile(AXE, "utf8"));
   const findings = await page.evaluate(async () => {
@@ -121,11 +142,39 @@ export async function expectAccessible(page: Page): Promise<void> {
   expect(findings).toEqual([]);
 }
 
+/**
+ * Counts, from now on, the lengths that the last text found goes through; returns how to ask for the
+ * number. The page itself counts: who looks from outside may sleep through all of them.
+ *
+ * @param host element in whose shadow tree the text is, or nothing for the page's own tree
+ */
+export async function watchGrowth(
+  page: Page,
+  text: string,
+  host?: string,
+): Promise<() => Promise<number>> {
+  await page.evaluate(
+    ([selector, outer]) => {
+      const tree = outer === undefined ? document : document.querySelector(outer)?.shadowRoot;
+      if (tree == null) throw new Error(`There is no ${outer ?? ""} with a tree of its own.`);
+      const lengths = new Set<number>();
+      new MutationObserver(() => {
+        const length = [...tree.querySelectorAll(selector)].at(-1)?.textContent?.trim().length ?? 0;
+        if (length > 0) lengths.add(length);
+      }).observe(tree, { subtree: true, childList: true, characterData: true });
+      Object.assign(window, { lengths });
+    },
+    [text, host] as const,
+  );
+  return () =>
+    page.evaluate(() => (window as unknown as { lengths: ReadonlySet<number> }).lengths.size);
+}
+
 /** Looks again and again until `look` gives something, for at most `patience` milliseconds. */
 export async function until<Value>(
   look: () => Promise<Value | undefined | false> | Value | undefined | false,
   what: string,
-  patience = 20_000,
+  patience = PATIENCE,
 ): Promise<Value> {
   const deadline = Date.now() + patience;
   for (;;) {

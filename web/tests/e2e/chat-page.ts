@@ -49,14 +49,13 @@ export class ChatPage {
   }
 
   /** Waits for an answer that fits. */
-  answer(fits: string | RegExp, patience?: number): Promise<string> {
+  answer(fits: string | RegExp): Promise<string> {
     return until(
       async () =>
         (await this.answers()).find((text) =>
           typeof fits === "string" ? text === fits : fits.test(text),
         ),
       `an answer like ${String(fits)}`,
-      patience,
     );
   }
 

@@ -5,7 +5,7 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Browser, PHONE, expectAccessible, until } from "./browser.ts";
+import { Browser, PHONE, expectAccessible, until, watchGrowth } from "./browser.ts";
 import { ChatPage, occurrences, words } from "./chat-page.ts";
 import { Line } from "./line.ts";
 import { ROOT, startHermes, startScripted, type Running } from "./processes.ts";
@@ -33,30 +33,34 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     await chat.connect(line.address, running.token);
   });
   afterEach(async () => {
-    await browser.close();
-    await line.close();
+    try {
+      await browser.close();
+    } finally {
+      await line.close();
+    }
   });
 
   test("holds a conversation with Markdown, code and a copy button", async () => {
     await chat.say("hello");
     await chat.answer("echo: hello");
     await chat.say("some *emphasis* and code:\n\n- مرحبا\n\n```js\nlet answer = 42;\n```");
-    await chat.page.locator("hm-entry.said .code pre").waitFor();
+    await chat.page.locator("hm-entry.said .code pre", { hasText: "let answer = 42;" }).waitFor();
+    await expect.poll(() => chat.page.locator(".growing").count()).toBe(0);
     // Each piece stands on the side where its words begin, code on the left.
     const sides = await chat.page
       .locator("hm-entry.said:last-of-type :is(p, ul, pre)")
       .evaluateAll((all) => all.slice(-3).map((one) => getComputedStyle(one).direction));
     expect(sides).toEqual(["ltr", "rtl", "ltr"]);
     expect(await chat.page.locator("hm-entry.said em").innerText()).toBe("emphasis");
-    await chat.page.locator("hm-entry.said [data-copy]").click();
-    await chat.page.getByText("Copied").waitFor();
+    // The button says so for a moment only: somebody has to look already when it is pressed.
+    await Promise.all([
+      chat.page.getByText("Copied").waitFor(),
+      chat.page.locator("hm-entry.said [data-copy]").click(),
+    ]);
     const copied = await chat.page.evaluate(() => navigator.clipboard.readText());
     expect(copied.trim()).toBe("let answer = 42;");
     expect(await chat.sent()).toHaveLength(2);
-    await until(
-      async () => (await chat.page.locator("hm-line").innerText()) === "Connected",
-      "the end of the turn",
-    );
+    await expect.poll(() => chat.page.locator("hm-line").innerText()).toBe("Connected");
     browser.expectCalm();
   });
 
@@ -76,19 +80,12 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
   });
 
   test("shows an answer growing, in one entry", async () => {
-    await chat.say("stream 40 50");
-    const seen = new Set<number>();
-    await until(async () => {
-      const [text = ""] = (await chat.answers()).slice(-1);
-      if (text !== "") seen.add(text.length);
-      return text === words(40);
-    }, "the whole answer");
-    expect(seen.size).toBeGreaterThan(3);
+    const lengths = await watchGrowth(chat.page, "hm-entry.said .markdown");
+    await chat.say("stream 60 100");
+    await chat.answer(words(60));
+    expect(await lengths()).toBeGreaterThan(3);
     expect(occurrences(await chat.answers(), "word1 ")).toBe(1);
-    await until(
-      async () => (await chat.page.locator(".growing").count()) === 0,
-      "the end of the growth",
-    );
+    await expect.poll(() => chat.page.locator(".growing").count()).toBe(0);
     browser.expectCalm();
   });
 
@@ -100,11 +97,11 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     await expectAccessible(chat.page);
     await card.getByRole("button", { name: "Allow once" }).click();
     await chat.answer(/^approval: once/);
-    expect(await chat.outcomes()).toEqual(["Allowed once"]);
+    await expect.poll(() => chat.outcomes()).toEqual(["Allowed once"]);
     await chat.say("approve rm -rf /tmp/no-such-folder");
     await (await chat.card()).getByRole("button", { name: "Deny" }).click();
     await chat.answer(/^approval: deny/);
-    expect(await chat.outcomes()).toEqual(["Allowed once", "Denied"]);
+    await expect.poll(() => chat.outcomes()).toEqual(["Allowed once", "Denied"]);
     browser.expectCalm();
   });
 
@@ -114,6 +111,7 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     await card.getByRole("button", { name: "coffee" }).focus();
     await chat.page.keyboard.press("Enter");
     await chat.answer("clarify: coffee");
+    await expect.poll(() => chat.outcomes()).toEqual(["Answered: coffee"]);
     // The button is gone, the keyboard is still at the card.
     expect(await chat.page.evaluate(() => document.activeElement?.className)).toContain("card");
     await chat.say("clarify Tea or coffee?|tea|coffee");
@@ -121,7 +119,7 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     await chat.page.locator("hm-card textarea").fill("cocoa");
     await chat.page.keyboard.press("Enter");
     await chat.answer("clarify: cocoa");
-    expect(await chat.outcomes()).toEqual(["Answered: coffee", "Answered: cocoa"]);
+    await expect.poll(() => chat.outcomes()).toEqual(["Answered: coffee", "Answered: cocoa"]);
     browser.expectCalm();
   });
 
@@ -129,7 +127,7 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     await chat.say("confirm");
     const card = await chat.card();
     await card.getByRole("button", { name: "Yes, once" }).click();
-    await until(async () => (await chat.outcomes()).includes("Confirmed"), "the outcome");
+    await expect.poll(() => chat.outcomes()).toEqual(["Confirmed"]);
     browser.expectCalm();
   });
 
@@ -184,10 +182,10 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
       await chat.say(kind ?? "");
       await chat.page.locator(`hm-entry.shown ${element}`).waitFor();
     }
-    const loaded = await chat.page
-      .locator("hm-entry.shown img")
-      .evaluateAll((all) => all.map((one) => (one as HTMLImageElement).naturalWidth > 0));
-    expect(loaded).toEqual([true, true]);
+    const pictures = chat.page.locator("hm-entry.shown img");
+    const loaded = (): Promise<boolean[]> =>
+      pictures.evaluateAll((all) => all.map((one) => (one as HTMLImageElement).naturalWidth > 0));
+    await expect.poll(loaded).toEqual([true, true]);
     await expectAccessible(chat.page);
     browser.expectCalm();
   });
@@ -203,7 +201,7 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     // The page may have tried by itself before the person does: then the button is gone.
     await Promise.race([chat.page.getByRole("button", { name: "Try now" }).click(), chat.ready()]);
     await chat.ready();
-    await chat.answer(/written without a line/, 40_000);
+    await chat.answer(/written without a line/);
     const answers = await chat.answers();
     expect(occurrences(answers, "echo: written without a line")).toBe(1);
     expect(occurrences(answers, "word1 word2")).toBe(1);
@@ -227,8 +225,13 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     await chat.answer("echo: from the first");
     const other = new ChatPage(await browser.context.newPage());
     await other.page.goto(`http://${line.address}/chat/`);
-    await other.phase("elsewhere");
-    expect(await other.answers()).toEqual(["echo: from the first"]);
+    // One of them leads: the one that was there, or the new one if that one was too busy to say so.
+    const phases = (): Promise<(string | null)[]> =>
+      Promise.all(
+        [chat, other].map(({ page }) => page.locator("hm-line").getAttribute("data-phase")),
+      );
+    await expect.poll(async () => (await phases()).sort()).toEqual(["elsewhere", "ready"]);
+    await expect.poll(() => other.answers()).toEqual(["echo: from the first"]);
     await chat.say("live");
     await other.answer("echo: live");
     // Who uses a window takes the lead with it.
@@ -237,17 +240,17 @@ describe.each(Object.entries(AGENTS))("the chat with %s", (_name, startAgent) =>
     await chat.phase("elsewhere");
     await chat.answer("echo: from the second");
     const all = ["echo: from the first", "echo: live", "echo: from the second"];
-    expect(await chat.answers()).toEqual(all);
-    expect(await other.answers()).toEqual(all);
-    expect(await other.sent()).toEqual(["from the first", "live", "from the second"]);
+    await expect.poll(() => chat.answers()).toEqual(all);
+    await expect.poll(() => other.answers()).toEqual(all);
+    await expect.poll(() => other.sent()).toEqual(["from the first", "live", "from the second"]);
     // And what is cleared in one is cleared in all.
     await chat.page.getByRole("button", { name: "Clear this conversation" }).click();
     await chat.page.locator("dialog .danger").click();
     for (const { page } of [chat, other]) {
-      await until(async () => (await page.locator("hm-entry").count()) === 0, "an empty window");
+      await expect.poll(() => page.locator("hm-entry").count()).toBe(0);
     }
     await other.page.reload();
-    await other.page.locator("hm-composer").waitFor();
+    await other.page.locator("hm-log .empty").waitFor(); // said when the disk has been read
     expect(await other.page.locator("hm-entry").count()).toBe(0);
     browser.expectCalm();
   });
@@ -310,7 +313,7 @@ describe("the chat by itself", () => {
     try {
       const chat = new ChatPage(await browser.page());
       await chat.connect(line.address, running.token);
-      expect(await chat.page.locator("hm-line").innerText()).toBe(connected);
+      await expect.poll(() => chat.page.locator("hm-line").innerText()).toBe(connected);
       expect(await chat.field.getAttribute("placeholder")).toBe(placeholder);
       expect(await chat.page.getAttribute("html", "lang")).toBe(locale.slice(0, 2));
     } finally {
@@ -352,7 +355,7 @@ describe("the chat by itself", () => {
       await page.locator("textarea.code").fill(JSON.stringify(code));
       await page.locator("hm-agent-form button[type=submit]").click();
       await page.locator("hm-line[data-phase=ready]").waitFor();
-      expect(await page.locator("h1").innerText()).toBe("Pasted");
+      await expect.poll(() => page.locator("h1").innerText()).toBe("Pasted");
     } finally {
       await browser.close();
     }
@@ -371,10 +374,7 @@ describe("the chat by itself", () => {
         JSON.stringify(code),
       ]);
       await page.locator("hm-agent-form input[type=file]").setInputFiles(picture);
-      await until(
-        async () => (await page.locator("#agent-token").inputValue()) === "from-the-code",
-        "the token in the form",
-      );
+      await expect.poll(() => page.locator("#agent-token").inputValue()).toBe("from-the-code");
       expect(await page.locator("#agent-url").inputValue()).toBe("wss://agent.example.com/ws");
       browser.expectCalm();
     } finally {
@@ -389,6 +389,7 @@ describe("the chat by itself", () => {
     try {
       const chat = new ChatPage(await browser.page());
       await chat.connect(own.address, running.token);
+      await chat.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
       own.cut();
       await chat.phase("waiting");
       await chat.page
@@ -396,17 +397,18 @@ describe("the chat by itself", () => {
         .setInputFiles({ name: "late.txt", mimeType: "text/plain", buffer: Buffer.from("late") });
       await chat.page.locator("hm-composer button[type=submit]").click();
       await chat.page.locator(".upload").getByRole("button", { name: "Cancel" }).click();
-      await until(async () => (await chat.page.locator("hm-entry").count()) === 0, "nothing left");
+      await expect.poll(() => chat.page.locator("hm-entry").count()).toBe(0);
       await chat.say("kept over a reload");
       await chat.page.locator("hm-entry.mine").getByText("Waiting").waitFor();
-      own.mend();
       await chat.page.reload();
+      await chat.page.locator("hm-entry.mine").getByText("Waiting").waitFor();
+      own.mend();
       await chat.answer("echo: kept over a reload");
       expect(await chat.sent()).toEqual(["kept over a reload"]);
       await chat.say("fail");
       await chat.page.getByRole("button", { name: "Send again" }).waitFor();
       await chat.page.getByRole("button", { name: "Remove" }).click();
-      await until(async () => !(await chat.sent()).includes("fail"), "the failed one is gone");
+      await expect.poll(() => chat.sent()).not.toContain("fail");
       browser.expectCalm(CUT);
     } finally {
       await browser.close();
@@ -431,7 +433,7 @@ describe("the chat by itself", () => {
       await chat.page.reload();
       await chat.page.locator(".upload").getByRole("button", { name: "Cancel" }).click();
       own.mend();
-      await chat.answer("echo: wanted", 40_000);
+      await chat.answer("echo: wanted");
       expect(await chat.answers()).toEqual(["echo: wanted"]);
       browser.expectCalm(CUT);
     } finally {
@@ -451,7 +453,7 @@ describe("the chat by itself", () => {
       await chat.ready();
       await (await chat.card()).getByRole("button", { name: "Allow once" }).click();
       await chat.answer("approval: once");
-      expect(await chat.outcomes()).toEqual(["Allowed once"]);
+      await expect.poll(() => chat.outcomes()).toEqual(["Allowed once"]);
       browser.expectCalm();
     } finally {
       await browser.close();
@@ -471,35 +473,28 @@ describe("the chat by itself", () => {
       await page.locator("dialog #agent-name").fill("Second");
       await page.locator("dialog button[type=submit]").click();
       await page.locator("h1", { hasText: "Second" }).waitFor();
+      await expect.poll(() => page.locator("hm-entry").count()).toBe(0);
       await chat.ready();
-      expect(await page.locator("hm-entry").count()).toBe(0);
       await chat.say("for the second");
       await chat.answer("echo: for the second");
       await page.getByRole("button", { name: /^Hermes/ }).click();
-      await until(
-        async () => (await chat.answers()).join() === "echo: for the first",
-        "the first conversation",
-      );
+      await expect.poll(() => chat.answers()).toEqual(["echo: for the first"]);
       await page.getByRole("button", { name: /^Second/ }).click();
-      await chat.answer("echo: for the second");
+      await expect.poll(() => chat.answers()).toEqual(["echo: for the second"]);
       await page.getByRole("button", { name: "Change the agent" }).click();
       await page.getByRole("button", { name: "Remove this agent" }).click();
       await page.locator("dialog .row .danger").click();
       await page.locator("h1", { hasText: "Hermes" }).waitFor();
-      const kept = await page.evaluate(async () => [
-        localStorage.getItem("hermes-chat:agents") ?? "",
-        (await indexedDB.databases()).map(({ name }) => name).join(),
-      ]);
-      expect(kept[0]).not.toContain("Second");
-      await until(
-        () =>
-          page.evaluate(
-            async () =>
-              (await indexedDB.databases()).filter(({ name }) => name?.startsWith("hermes-chat:"))
-                .length === 1,
-          ),
-        "one database",
-      );
+      const kept = (): Promise<string> =>
+        page.evaluate(() => localStorage.getItem("hermes-chat:agents") ?? "");
+      await expect.poll(kept).not.toContain("Second");
+      const databases = (): Promise<number> =>
+        page.evaluate(
+          async () =>
+            (await indexedDB.databases()).filter(({ name }) => name?.startsWith("hermes-chat:"))
+              .length,
+        );
+      await expect.poll(databases).toBe(1);
       browser.expectCalm();
     } finally {
       await browser.close();
@@ -565,14 +560,13 @@ describe("the chat by itself", () => {
       await chat.say("hello");
       await chat.answer("echo: hello");
       await chat.page.evaluate(() => navigator.serviceWorker.ready.then(() => undefined));
-      await until(
-        () => chat.page.evaluate(() => navigator.serviceWorker.controller !== null),
-        "the worker",
-      );
+      await expect
+        .poll(() => chat.page.evaluate(() => navigator.serviceWorker.controller !== null))
+        .toBe(true);
       own.cut();
       await chat.page.reload();
       await chat.phase("waiting");
-      expect(await chat.answers()).toEqual(["echo: hello"]);
+      await expect.poll(() => chat.answers()).toEqual(["echo: hello"]);
       browser.expectCalm(CUT);
     } finally {
       await browser.close();

@@ -1,7 +1,7 @@
 /** The page panel in a real browser, on the browser door of a real Hermes Agent. */
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Browser, PHONE, expectAccessible, until, type BrowserOptions } from "./browser.ts";
+import { Browser, PHONE, expectAccessible, watchGrowth, type BrowserOptions } from "./browser.ts";
 import { words } from "./chat-page.ts";
 import { Line } from "./line.ts";
 import { HERMES_VERSIONS, startHermes, type Running } from "./processes.ts";
@@ -46,10 +46,22 @@ class PanelPage {
     await this.page.locator(`hermes-panel .turn:last-child[data-state=${state}]`).waitFor();
   }
 
+  /** Waits until the last turn says this. */
+  async says(text: string): Promise<void> {
+    await expect.poll(() => this.answer()).toBe(text);
+  }
+
   answer(): Promise<string> {
     return this.page
       .locator("hermes-panel .turn:last-child .text")
       .evaluateAll((all) => all.map((one) => (one as HTMLElement).innerText.trim()).join("\n"));
+  }
+
+  /** Class of the panel's element that has the keyboard. */
+  focused(): Promise<string | undefined> {
+    return this.page.evaluate(
+      () => document.querySelector("hermes-panel")?.shadowRoot?.activeElement?.className,
+    );
   }
 
   count(): Promise<number> {
@@ -63,15 +75,21 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     line = await Line.to(new URL(running.web ?? "").host);
     // The login link works once: every browser of these tests gets its cookie.
     const browser = await Browser.start();
-    const page = await browser.page();
-    await page.goto(running.login ?? "");
-    await page.waitForURL(/\/sample\/$/);
-    cookies = await browser.context.cookies();
-    await browser.close();
+    try {
+      const page = await browser.page();
+      await page.goto(running.login ?? "");
+      await page.waitForURL(/\/sample\/$/);
+      cookies = await browser.context.cookies();
+    } finally {
+      await browser.close();
+    }
   });
   afterAll(async () => {
-    await line.close();
-    await running.stop();
+    try {
+      await line.close();
+    } finally {
+      await running.stop();
+    }
   });
 
   let browser: Browser;
@@ -83,6 +101,7 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     panel = new PanelPage(await browser.page());
   };
   beforeEach(async () => {
+    line.mend(); // the test before may have failed with the line cut
     await start();
     await panel.open();
     await panel.fresh();
@@ -103,21 +122,17 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
   });
 
   test("shows an answer growing and keeps the session", async () => {
-    await panel.ask("stream 40 50");
-    const seen = new Set<number>();
-    await until(async () => {
-      const text = await panel.answer();
-      if (text !== "") seen.add(text.length);
-      return text === words(40);
-    }, "the whole answer");
-    expect(seen.size).toBeGreaterThan(3);
+    const lengths = await watchGrowth(panel.page, ".turn:last-child .text", "hermes-panel");
+    await panel.ask("stream 60 100");
+    await panel.says(words(60));
+    expect(await lengths()).toBeGreaterThan(3);
     await panel.state("completed");
     await panel.ask("hello");
     await panel.state("completed");
-    expect(await panel.answer()).toBe("echo: hello");
+    await panel.says("echo: hello");
     await panel.page.reload();
-    await until(async () => (await panel.count()) === 2, "both turns again");
-    expect(await panel.answer()).toBe("echo: hello");
+    await expect.poll(() => panel.count()).toBe(2);
+    await panel.says("echo: hello");
     browser.expectCalm();
   });
 
@@ -130,13 +145,13 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     await panel.page.locator("hermes-panel .selection").waitFor();
     await panel.ask("how long does it last?");
     await panel.state("completed");
-    expect(await panel.answer()).toBe("echo: how long does it last?");
+    await panel.says("echo: how long does it last?");
     const body = JSON.parse(bodies[0] ?? "{}") as Record<string, unknown>;
     expect(body["message"]).toBe("how long does it last?");
     expect(body["selectedText"]).toContain("Two barrels");
     expect(body["selectedBlockId"]).toBe("water");
     expect((body["pageContext"] as { title: string }).title).toContain("spring garden");
-    expect(await panel.page.locator("hermes-panel .selection").count()).toBe(0);
+    await expect.poll(() => panel.page.locator("hermes-panel .selection").count()).toBe(0);
     browser.expectCalm();
   });
 
@@ -163,39 +178,37 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     await panel.ask("run echo tool-output");
     await panel.page.locator("hermes-panel .tool.done").waitFor();
     await panel.state("completed");
-    expect(await panel.answer()).toContain("tool-output");
+    await expect.poll(() => panel.answer()).toContain("tool-output");
     await panel.ask("approve rm -rf /tmp/no-such-folder");
     const card = panel.page.locator("hermes-panel .approval.open");
     await card.waitFor();
     expect(await card.locator("pre").innerText()).toBe("rm -rf /tmp/no-such-folder");
     const spoken = panel.page.locator("hermes-panel .panel > .hidden[role=status]");
-    expect(await spoken.textContent()).toBe("May this command run? rm -rf /tmp/no-such-folder");
+    await expect
+      .poll(() => spoken.textContent())
+      .toBe("May this command run? rm -rf /tmp/no-such-folder");
     await expectAccessible(panel.page);
     await card.getByRole("button", { name: "Deny" }).focus();
     await panel.page.keyboard.press("Enter");
     await panel.page.locator("hermes-panel .approval.answered").getByText("Denied").waitFor();
     await panel.state("completed");
     // The button is gone, the keyboard is still in the panel.
-    expect(
-      await panel.page.evaluate(
-        () => document.querySelector("hermes-panel")?.shadowRoot?.activeElement?.className,
-      ),
-    ).toBe("log");
+    expect(await panel.focused()).toBe("log");
     await panel.page.locator("hermes-panel .turn:last-child .tool.refused").waitFor();
     expect(await panel.page.locator("hermes-panel .tool.failed").count()).toBe(0);
-    expect(await panel.answer()).toContain("approval: deny");
+    await expect.poll(() => panel.answer()).toContain("approval: deny");
     browser.expectCalm();
   });
 
   test("stops a run and says so only when it has stopped", async () => {
     await panel.ask("stream 2000 50");
-    await until(async () => (await panel.answer()).includes("word5"), "the beginning");
+    await expect.poll(() => panel.answer()).toContain("word5");
     await panel.page.locator("hermes-panel .stop").click();
     await panel.state("cancelled");
     await panel.page.getByText("Stopped.").waitFor();
     await panel.ask("after the stop");
     await panel.state("completed");
-    expect(await panel.answer()).toContain("after the stop");
+    await expect.poll(() => panel.answer()).toContain("after the stop");
     browser.expectCalm();
   });
 
@@ -209,21 +222,21 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
 
   test("goes on after a reload in the middle of an answer", async () => {
     await panel.ask("stream 60 60");
-    await until(async () => (await panel.answer()).includes("word8"), "the beginning");
+    await expect.poll(() => panel.answer()).toContain("word8");
     await panel.page.reload();
-    await until(async () => (await panel.answer()) === words(60), "the whole answer");
+    await panel.says(words(60));
     await panel.state("completed");
     expect(await panel.count()).toBe(1);
     browser.expectCalm();
   });
 
   test("loses nothing when the line is cut and mended", async () => {
-    await panel.ask("stream 80 60");
-    await until(async () => (await panel.answer()).includes("word8"), "the beginning");
-    line.cut();
+    await panel.ask("stream 200 60");
+    await expect.poll(() => panel.answer()).toContain("word8");
+    line.cut(); // in the middle of it, however late that was seen
     await panel.page.getByText("The connection is lost").waitFor();
     line.mend();
-    await until(async () => (await panel.answer()) === words(80), "the whole answer", 40_000);
+    await panel.says(words(200));
     await panel.state("completed");
     browser.expectCalm(CUT);
   });
@@ -233,16 +246,15 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     await panel.state("completed");
     const other = new PanelPage(await browser.context.newPage());
     await other.open();
-    await until(async () => (await other.answer()) === "echo: first of two tabs", "the session");
+    await other.says("echo: first of two tabs");
     await panel.ask("stream 40 60");
-    await until(async () => (await other.answer()).includes("word5"), "the run in the other tab");
-    await until(async () => (await other.answer()) === words(40), "the whole answer there");
-    await until(async () => (await panel.answer()) === words(40), "the whole answer here");
+    await other.says(words(40));
+    await panel.says(words(40));
     // The last words come before the end of the run, and a run that goes on takes no question.
     await other.state("completed");
     await other.ask("and back");
     await other.state("completed");
-    expect(await other.answer()).toBe("echo: and back");
+    await other.says("echo: and back");
     browser.expectCalm();
   });
 
@@ -257,18 +269,12 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     await panel.page.locator("hermes-panel .list").getByText(name).waitFor();
     await expectAccessible(panel.page);
     await panel.page.keyboard.press("Escape");
-    await until(
-      () =>
-        panel.page.evaluate(
-          () =>
-            document.querySelector("hermes-panel")?.shadowRoot?.activeElement?.className ===
-            "chooser",
-        ),
-      "the focus back on the button",
-    );
+    await expect.poll(() => panel.focused()).toBe("chooser");
     await panel.page.keyboard.press("Enter");
+    // A second press before the list has the keyboard would close it again.
+    await expect.poll(() => panel.focused()).not.toBe("chooser");
     await panel.page.keyboard.press("Enter");
-    await until(async () => (await panel.answer()) === `echo: ${name}`, "the earlier conversation");
+    await panel.says(`echo: ${name}`);
     browser.expectCalm();
   });
 
@@ -303,7 +309,7 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
     await panel.fresh();
     await panel.ask("hello");
     await panel.state("completed");
-    expect(await panel.answer()).toBe("echo: hello");
+    await panel.says("echo: hello");
     await panel.ask("run sleep 0.2");
     await panel.page.locator("hermes-panel .tool.done .detail").waitFor(); // how long it took
     await panel.page.locator("hermes-panel .chooser").click();
