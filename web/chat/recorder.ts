@@ -11,7 +11,7 @@ const SLICE = 200;
 /** The first bytes are the container's head, with no sound in it. */
 const HEAD_BYTES = 256;
 /** A recorder that was only just started, or on a busy machine, has not heard anything yet. */
-const FIRST_SOUND = 3_000;
+const FIRST_SOUND = 10_000;
 
 export class Recording {
   /** Milliseconds it may last; it ends by itself then. */

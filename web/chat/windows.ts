@@ -38,11 +38,16 @@ export interface WindowsParts<Content> {
   readonly patience?: number;
 }
 
+/** A window that was told to go has gone after so many milliseconds, with its connection. */
+const RIVAL_GOES = 10_000;
+
 export class Windows<Content> {
   readonly #parts: WindowsParts<Content>;
   #role: "undecided" | "leading" | "following" | "closed" = "undecided";
   #timer: ReturnType<typeof setTimeout> | undefined;
   #answered = false;
+  /** Another window led at the same time and was told to go: until then its connection may replace ours. */
+  #rivalUntil = 0;
 
   constructor(parts: WindowsParts<Content>) {
     this.#parts = parts;
@@ -70,7 +75,12 @@ export class Windows<Content> {
 
   /** The door says that another connection of this device replaced ours. */
   replaced(): void {
-    if (this.#role === "leading") this.#follow();
+    if (this.#role !== "leading") return;
+    // By the one that gives way to this window: nobody would be left if this one went as well.
+    const rival = Date.now() < this.#rivalUntil;
+    this.#rivalUntil = 0;
+    if (rival) this.#parts.lead();
+    else this.#follow();
   }
 
   /** The person looks at this window: if nobody leads well, it does. */
@@ -117,6 +127,7 @@ export class Windows<Content> {
     clearTimeout(this.#timer);
     if (this.#role === "following" || this.#role === "closed") return;
     this.#role = "following";
+    this.#rivalUntil = 0;
     this.#parts.follow();
   }
 
@@ -139,8 +150,13 @@ export class Windows<Content> {
       case "lead":
         if (this.#role === "leading") {
           // Two at once: the smaller id stays.
-          if (note.from < this.#parts.id) this.#follow();
-          else this.#signal({ kind: "lead", healthy: this.#parts.healthy() });
+          if (note.from < this.#parts.id) {
+            this.#follow();
+            this.#ask(); // the door may have sent the other one away already
+          } else {
+            this.#rivalUntil = Date.now() + RIVAL_GOES;
+            this.#signal({ kind: "lead", healthy: this.#parts.healthy() });
+          }
           return;
         }
         this.#answered = true;

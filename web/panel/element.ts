@@ -12,8 +12,9 @@ import { repeat } from "lit/directives/repeat.js";
 import type { ApprovalChoice } from "@hermes-mobile/client";
 import markdownStyles from "../markdown/markdown.css?inline";
 import { copyText } from "../markdown/view.ts";
+import { contextOf, shortened, type Given, type PageContext } from "./context.ts";
 import { icons } from "./icons.ts";
-import { PanelModel, type Context } from "./model.ts";
+import { PanelModel } from "./model.ts";
 import styles from "./panel.css?inline";
 import { PageSelection } from "./selection.ts";
 import {
@@ -28,9 +29,6 @@ import {
 } from "./transcript.ts";
 import "./text.ts";
 import { wordsFor, type Words } from "./words.ts";
-
-type Given<Value> = Value | (() => Value | Promise<Value>);
-type PageContext = Readonly<Record<string, unknown>> | null;
 
 /** How close to the end counts as being there, in pixels. */
 const NEAR = 60;
@@ -123,7 +121,13 @@ export class HermesPanel extends LitElement {
   async ask(text: string): Promise<void> {
     if (text.trim() === "" || this.#model === undefined || this.#model.busy) return;
     this.#follow = true;
-    const context = this.#context();
+    const { pageContext, selectedBlockId, selectedText } = this;
+    const context = contextOf({
+      ...{ pageContext, selectedBlockId, selectedText },
+      selection: this.#selection.text,
+      page: document,
+      panel: this,
+    });
     this.#selection.drop();
     await this.#model.send(text.trim(), context);
   }
@@ -377,7 +381,7 @@ export class HermesPanel extends LitElement {
       case "approval":
         return this.#approval(part);
       case "note":
-        return html`<p class="quiet">${this.#words.truncated}</p>`;
+        return html`<p class="quiet">${this.#words[part.note]}</p>`;
     }
   }
 
@@ -627,19 +631,6 @@ export class HermesPanel extends LitElement {
     void model.start();
   }
 
-  async #context(): Promise<Context> {
-    const selected = this.#selection.text; // before anything is waited for: it is dropped then
-    const told = await given(this.pageContext);
-    const pageContext = told === undefined ? outlineOf(document, this) : told;
-    const block = await given(this.selectedBlockId);
-    const text = this.selectedText === undefined ? selected : await given(this.selectedText);
-    return {
-      pageContext,
-      selectedBlockId: block ?? null,
-      selectedText: text == null || text === "" ? null : text,
-    };
-  }
-
   get #field(): HTMLTextAreaElement | null {
     return this.renderRoot.querySelector("textarea");
   }
@@ -745,16 +736,6 @@ export class HermesPanel extends LitElement {
   }
 }
 
-/** What the page gives. A function of it that fails costs its part and not the person's question. */
-async function given<Value>(source: Given<Value>): Promise<Value | undefined> {
-  try {
-    return typeof source === "function" ? await (source as () => Value | Promise<Value>)() : source;
-  } catch (error) {
-    reportError(error);
-    return undefined;
-  }
-}
-
 /**
  * Outside, a key that is pressed here seems to be pressed on the element and not in a field: a page
  * with shortcuts of one key would take the person's letters for these.
@@ -763,26 +744,6 @@ function keptInside(event: KeyboardEvent): void {
   const plain = !event.ctrlKey && !event.metaKey && !event.altKey;
   // A dialog around the panel closes with Escape, and keeps the focus inside with Tab.
   if (plain && event.key !== "Escape" && event.key !== "Tab") event.stopPropagation();
-}
-
-/** What a page shows if it does not say so itself: its title and its headings. */
-function outlineOf(page: Document, panel: Element): Record<string, unknown> {
-  const headings = [...page.querySelectorAll("h1, h2, h3")].filter(
-    (heading) => !panel.contains(heading),
-  );
-  return {
-    title: page.title,
-    outline: headings.slice(0, 100).map((heading) => ({
-      level: Number(heading.tagName[1]),
-      text: shortened(heading.textContent?.trim() ?? "", 200),
-    })),
-  };
-}
-
-function shortened(text: string, length: number): string {
-  const line = text.replace(/\s+/g, " ");
-  const characters = [...line];
-  return characters.length <= length ? line : `${characters.slice(0, length - 1).join("")}…`;
 }
 
 /** The card that waits for the person. */

@@ -7,6 +7,8 @@ import {
   type ApprovalChoice,
   type Model,
   type RunEvent,
+  type RunRequest,
+  type RunStarted,
   type SessionSummary,
 } from "@hermes-mobile/client";
 import { RunMarks, type RunningRun } from "./resume.ts";
@@ -25,6 +27,8 @@ export interface Context {
   readonly pageContext?: Readonly<Record<string, unknown>> | null;
   readonly selectedBlockId?: string | null;
   readonly selectedText?: string | null;
+  /** What to send where the server finds all of it too large. */
+  readonly smaller?: Omit<Context, "smaller">;
 }
 
 export interface PanelModelParts {
@@ -48,6 +52,8 @@ export class PanelModel {
   #unwatch: (() => void) | undefined;
   /** Another one whenever the person turns to another conversation: what was asked before is late. */
   #view: object = {};
+  /** The turn whose context the page is being asked for. */
+  #telling: string | undefined;
   /** The run is being told anew: its next words do not continue those that are shown. */
   #anew = false;
 
@@ -141,6 +147,7 @@ export class PanelModel {
     this.sessionId = undefined;
     this.turns = [];
     this.problem = undefined;
+    this.loading = false;
     this.#parts.changed();
   }
 
@@ -200,12 +207,15 @@ export class PanelModel {
     const turn: Turn = { key: `asked:${Date.now()}`, asked, parts: [], state: "starting" };
     this.problem = undefined;
     this.turns = [...this.turns, turn];
+    this.#telling = turn.key;
     this.#parts.changed();
     const signal = this.#gone.signal;
     const view = this.#view;
     const here = (): boolean => this.#view === view && !signal.aborted;
     try {
-      const context = await given;
+      const { smaller, ...context } = await given;
+      if (this.#telling === turn.key) this.#telling = undefined;
+      if (this.#takenBack(turn)) return;
       const selection = context.selectedText ?? "";
       const shown = selection === "" ? {} : { selection };
       if (here()) this.#changeLast(shown);
@@ -214,16 +224,15 @@ export class PanelModel {
         const made = await this.#client.createSession({ title: titleOf(asked), signal });
         sessionId = made.sessionId;
         if (here()) this.sessionId = sessionId;
+        if (this.#takenBack(turn)) return;
       }
-      const { runId, traceId } = await this.#client.startRun(
-        {
-          sessionId,
-          message: asked,
-          ...(this.model === "" ? {} : { model: this.model }),
-          ...context,
-        },
-        { signal },
-      );
+      const words = {
+        sessionId,
+        message: asked,
+        ...(this.model === "" ? {} : { model: this.model }),
+      };
+      const { runId, traceId, shortened } = await this.#startRun(words, context, smaller);
+      if (shortened && here()) this.#changeLast({ parts: [{ kind: "note", note: "shortened" }] });
       const run = { runId, sessionId, asked, traceId, ...shown };
       this.#marks.write(run);
       this.#parts.told("hermes-run-started", { runId, sessionId });
@@ -237,10 +246,31 @@ export class PanelModel {
     }
   }
 
+  async #startRun(
+    words: Pick<RunRequest, "sessionId" | "message" | "model">,
+    context: Omit<Context, "smaller">,
+    smaller: Context["smaller"],
+  ): Promise<Pick<RunStarted, "runId" | "traceId"> & { readonly shortened: boolean }> {
+    const { signal } = this.#gone;
+    try {
+      const started = await this.#client.startRun({ ...words, ...context }, { signal });
+      return { ...started, shortened: false };
+    } catch (error) {
+      if (smaller === undefined || !isTooLarge(error)) throw error;
+      const started = await this.#client.startRun({ ...words, ...smaller }, { signal });
+      return { ...started, shortened: true };
+    }
+  }
+
   /** Asks Hermes to stop; the run's own end tells when it has. */
   async abort(): Promise<void> {
     const turn = this.turns.at(-1);
     if (turn === undefined || isOver(turn)) return;
+    if (this.#telling === turn.key) {
+      // Nothing was asked of Hermes yet, and the page may never tell what it shows.
+      this.#endLast({ state: "cancelled" });
+      return;
+    }
     this.#replaceLast({ ...turn, state: "stopping" });
     // A run that is only being started is stopped as soon as it is one.
     if (this.#run !== undefined) await this.#stop(this.#run);
@@ -271,6 +301,13 @@ export class PanelModel {
       this.#settle(approvalId, { state: conflict ? "closed" : "open" });
       if (!conflict) this.#trouble(error);
     }
+  }
+
+  /** Stopped before Hermes was asked: then it is not asked. */
+  #takenBack(turn: Turn): boolean {
+    const now = this.turns.find(({ key }) => key === turn.key);
+    if (now?.state === "stopping") this.#endLast({ state: "cancelled" });
+    return now !== undefined && (isOver(now) || now.state === "stopping");
   }
 
   dismiss(): void {
@@ -448,7 +485,7 @@ export class PanelModel {
     if (turn !== undefined) this.#replaceLast({ ...turn, ...change });
   }
 
-  #endLast(end: Pick<Turn, "state"> & { readonly problem: Problem }): void {
+  #endLast(end: Pick<Turn, "state" | "problem">): void {
     const turn = this.turns.at(-1);
     if (turn !== undefined && !isOver(turn)) this.#replaceLast({ ...turn, ...end });
   }
@@ -471,6 +508,10 @@ function traced(turn: Turn, traceId: string | undefined): Turn {
 function isFinal(error: unknown): boolean {
   const final = ["hermes_client_forbidden", "hermes_client_bad_request"];
   return error instanceof PanelError && final.includes(error.code);
+}
+
+function isTooLarge(error: unknown): boolean {
+  return error instanceof PanelError && error.code === "hermes_client_too_large";
 }
 
 function problemOf(error: unknown): Problem {

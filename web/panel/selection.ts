@@ -1,4 +1,5 @@
 /** The text that is selected in the page around the panel. */
+import { beginningOf } from "./context.ts";
 
 /** More than this is cut: the proxy takes 64 KiB together with the page's context. */
 const LONGEST = 12_000;
@@ -49,7 +50,7 @@ export class PageSelection {
     // A selection that ends because the person turned to the panel is still what they mean.
     const turned = document.activeElement === this.#panel || performance.now() < this.#insideUntil;
     if (turned && selection?.isCollapsed !== false) return;
-    this.#set(beginningOf(selectedText().trim()));
+    this.#set(beginningOf(selectedText().trim(), LONGEST));
   };
 
   #set(text: string): void {
@@ -57,13 +58,6 @@ export class PageSelection {
     this.#text = text;
     this.#changed(text);
   }
-}
-
-/** At most LONGEST of a text, not cut inside a character. */
-function beginningOf(text: string): string {
-  if (text.length <= LONGEST) return text;
-  const last = text.charCodeAt(LONGEST - 1);
-  return text.slice(0, last >= 0xd800 && last < 0xdc00 ? LONGEST - 1 : LONGEST);
 }
 
 function selectedText(): string {

@@ -29,7 +29,8 @@ export interface ApprovalPart {
 }
 export interface NotePart {
   readonly kind: "note";
-  readonly note: "truncated";
+  /** `shortened`: the page was too long, and Hermes was given its beginning alone. */
+  readonly note: "truncated" | "shortened";
 }
 export type Part = TextPart | ToolPart | ApprovalPart | NotePart;
 
@@ -110,7 +111,7 @@ export function applied(turn: Turn, event: RunEvent): Turn {
   }
   if (isRunEvent(event, "replay.truncated")) {
     const note: NotePart = { kind: "note", note: "truncated" };
-    return turn.parts.some((part) => part.kind === "note")
+    return turn.parts.some((part) => part.kind === "note" && part.note === "truncated")
       ? turn
       : { ...turn, parts: [note, ...turn.parts] };
   }

@@ -89,7 +89,9 @@ class Client {
     this.sessions.push(new Gate());
     return this.sessions.at(-1)?.promise as Promise<unknown>;
   };
-  startRun = (): Promise<unknown> => {
+  readonly requests: Record<string, unknown>[] = [];
+  startRun = (request: Record<string, unknown>): Promise<unknown> => {
+    this.requests.push(request);
     this.starts.push(new Gate());
     return this.starts.at(-1)?.promise as Promise<unknown>;
   };
@@ -229,6 +231,20 @@ test("Of two conversations opened one after the other the later stays, whichever
   client.sessions[2]?.open({ messages: [message("user", "first")] });
   await settled();
   expect(model.sessionId).toBeUndefined();
+  expect(model.turns).toEqual([]);
+});
+
+test("A new conversation begun while another one is loading has nothing to wait for.", async () => {
+  const { client, model } = make();
+  void model.openSession(OTHER);
+  await settled();
+  expect(model.loading).toBe(true);
+  model.newSession();
+  expect(model.loading).toBe(false);
+  client.sessions[0]?.open({ messages: [message("user", "late")] });
+  await settled();
+
+  expect(model.loading).toBe(false);
   expect(model.turns).toEqual([]);
 });
 
@@ -451,4 +467,76 @@ test("A question is shown at once, whatever the page takes to tell its context."
   expect(other.model.turns).toMatchObject([
     { asked: "hello", state: "failed", problem: { code: "unknown" } },
   ]);
+});
+
+test("a page that is too long for the server is told in short, and the person knows", async () => {
+  const { client, model } = make();
+  const smaller = { pageContext: { title: "T" }, selectedText: "a part" };
+  void model.send("question", {
+    pageContext: { text: "long" },
+    selectedText: "all of it",
+    smaller,
+  });
+  await settled();
+  expect(client.requests[0]).toEqual({
+    sessionId: SESSION,
+    message: "question",
+    pageContext: { text: "long" },
+    selectedText: "all of it",
+  });
+  client.starts[0]?.refuse(
+    new PanelError({ code: "hermes_client_too_large", message: "too large", status: 413 }),
+  );
+  await settled();
+  expect(client.requests[1]).toEqual({ sessionId: SESSION, message: "question", ...smaller });
+  client.starts[1]?.open(RUN);
+  await settled();
+  expect(model.turns[0]?.state).toBe("running");
+  expect(model.turns[0]?.parts).toEqual([{ kind: "note", note: "shortened" }]);
+  await client.watchings[0]?.say({ event: "replay.truncated" });
+  expect(model.turns[0]?.parts).toHaveLength(2);
+});
+
+test("a question that is too long by itself fails once, with its words", async () => {
+  const { client, model } = make();
+  void model.send("question", { smaller: {} });
+  await settled();
+  const error = new PanelError({ code: "hermes_client_too_large", message: "", status: 413 });
+  client.starts[0]?.refuse(error);
+  await settled();
+  client.starts[1]?.refuse(error);
+  await settled();
+  expect(client.starts).toHaveLength(2);
+  expect(model.turns[0]).toMatchObject({ state: "failed", parts: [] });
+  expect(model.turns[0]?.problem?.code).toBe("hermes_client_too_large");
+});
+
+test("a question taken back while the page is still being asked never reaches Hermes", async () => {
+  const { client, model } = make();
+  const told = new Gate<object>();
+  void model.send("taken back", told.promise);
+  await settled();
+  expect(model.busy).toBe(true);
+  await model.abort();
+  expect(model.turns[0]?.state).toBe("cancelled");
+  void model.send("asked instead", {});
+  await settled();
+  told.open({});
+  await settled();
+  expect(client.requests.map((request) => request["message"])).toEqual(["asked instead"]);
+  expect(model.turns.map(({ state }) => state)).toEqual(["cancelled", "starting"]);
+});
+
+test("a question taken back while its conversation is being made starts no run", async () => {
+  const { client, model } = make();
+  const made = new Gate<{ sessionId: string }>();
+  client.createSession = () => made.promise;
+  void model.send("taken back", {});
+  await settled();
+  await model.abort();
+  expect(model.turns[0]?.state).toBe("stopping");
+  made.open({ sessionId: SESSION });
+  await settled();
+  expect(model.turns[0]?.state).toBe("cancelled");
+  expect(client.requests).toEqual([]);
 });

@@ -1,16 +1,33 @@
 import { describe, expect, test, vi } from "vitest";
 import { Windows, type ChannelLike } from "../../chat/windows.ts";
 
-/** Windows of one browser: what one posts, all others get. */
+/** Windows of one browser: what one posts, all others get, a busy one later. */
 class Room {
   readonly #channels = new Set<ChannelLike>();
+  readonly #held = new Map<ChannelLike, unknown[]>();
+
+  hold(channel: ChannelLike): void {
+    this.#held.set(channel, []);
+  }
+
+  release(channel: ChannelLike, between: () => void): void {
+    // What the others answer meanwhile comes after what waits already.
+    for (const data of this.#held.get(channel) ?? []) {
+      channel.onmessage?.({ data } as MessageEvent);
+      between();
+    }
+    this.#held.delete(channel);
+  }
 
   join(): ChannelLike {
     const channel: ChannelLike = {
       onmessage: null,
       postMessage: (message) => {
         for (const other of this.#channels) {
-          if (other !== channel) other.onmessage?.({ data: message } as MessageEvent);
+          if (other === channel) continue;
+          const held = this.#held.get(other);
+          if (held !== undefined) held.push(message);
+          else other.onmessage?.({ data: message } as MessageEvent);
         }
       },
       close: () => {
@@ -24,8 +41,9 @@ class Room {
 
 function windowIn(room: Room, id: string, state = { healthy: true, visible: true }) {
   const log: string[] = [];
+  const channel = room.join();
   const windows = new Windows<string>({
-    channel: room.join(),
+    channel,
     id,
     lead: () => log.push("lead"),
     follow: () => log.push("follow"),
@@ -35,7 +53,7 @@ function windowIn(room: Room, id: string, state = { healthy: true, visible: true
     visible: () => state.visible,
     patience: 100,
   });
-  return { windows, log, state };
+  return { windows, log, state, channel };
 }
 
 describe("windows of one conversation", () => {
@@ -84,6 +102,50 @@ describe("windows of one conversation", () => {
     vi.advanceTimersByTime(1_000);
     expect([first.windows.leading, second.windows.leading]).toEqual([true, false]);
   });
+
+  // The door lets the later connection replace the earlier one; the windows settle it by their ids.
+  // What a busy window hears is first who leads, then that the new one does.
+  test.each([
+    ["a", "b", 0],
+    ["a", "b", 1],
+    ["a", "b", 2],
+    ["b", "a", 0],
+    ["b", "a", 1],
+    ["b", "a", 2],
+  ])(
+    "a leader %s too busy to answer a new window %s, replaced after %i signals: one leads",
+    (...[old, later, signals]) => {
+      const room = new Room();
+      const [first, second] = [windowIn(room, old), windowIn(room, later)];
+      first.windows.start();
+      vi.advanceTimersByTime(100);
+      room.hold(first.channel);
+      second.windows.start();
+      vi.advanceTimersByTime(100);
+      expect([first.windows.leading, second.windows.leading]).toEqual([true, true]);
+      let heard = 0;
+      if (signals === 0) first.windows.replaced();
+      room.release(first.channel, () => {
+        heard += 1;
+        if (heard === signals) first.windows.replaced();
+      });
+      expect(heard).toBeGreaterThanOrEqual(2);
+      vi.advanceTimersByTime(1_000);
+
+      const [leader, follower] = first.windows.leading ? [first, second] : [second, first];
+      expect([leader.windows.leading, follower.windows.leading]).toEqual([true, false]);
+      const roles = ({ log }: typeof first): string[] => log.filter((entry) => entry !== "welcome");
+      expect(roles(follower).at(-1)).toBe("follow");
+      // It leads with a connection of its own, not with the one that the door closed.
+      expect(roles(leader).at(-1)).toBe("lead");
+      if (leader === first) expect(roles(first)).toEqual(["lead", "lead"]);
+      // Another device of this name is no window that gives way: nobody fights it.
+      vi.advanceTimersByTime(10_000);
+      leader.windows.replaced();
+      vi.advanceTimersByTime(1_000);
+      expect([leader.windows.leading, follower.windows.leading]).toEqual([false, false]);
+    },
+  );
 
   test("when the leader goes, one that is seen follows it", () => {
     const room = new Room();
