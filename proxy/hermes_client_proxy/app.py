@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import contract, conversation
@@ -23,6 +23,7 @@ from .auth import (
     User,
     as_user,
     authenticator,
+    cookie_name,
     every_document,
     session_cookie,
 )
@@ -73,7 +74,7 @@ class Exchange:
         self.request = Request(scope, receive)
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.method: str = scope["method"]
-        self.query = QueryParams(scope["query_string"])
+        self.query = QueryParams(scope.get("query_string", b""))
         self.request_id = contract.made_id("req_")
         self.params: dict[str, str] = {}
         self.began = time.monotonic()
@@ -144,6 +145,7 @@ class ProxyApp:
         self._authorize = authorize or every_document
         self._legacy = legacy
         self._login = login
+        self._loop: asyncio.AbstractEventLoop | None = None
         routes: dict[str, dict[str, Handler]] = {
             "/sessions": {"GET": self._sessions, "POST": self._create_session},
             "/sessions/{session_id}": {"GET": self._session},
@@ -173,6 +175,7 @@ class ProxyApp:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                await self._open()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.aclose()
@@ -182,6 +185,7 @@ class ProxyApp:
     @contextlib.asynccontextmanager
     async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
         """For a host application that mounts this one: enter it in the host's own lifespan."""
+        await self._open()
         try:
             yield
         finally:
@@ -196,9 +200,27 @@ class ProxyApp:
 
     async def aclose(self) -> None:
         """Ends streams and closes the connections to Hermes."""
+        await self._follow_loop()
         await self.service.close()
 
+    async def _open(self) -> None:
+        """A host may start, stop and start again, also in another event loop."""
+        if self.service.runs.closing:
+            self._loop = asyncio.get_running_loop()
+            await self.service.begin_anew()
+
+    async def _follow_loop(self) -> None:
+        """Without a lifespan nobody tells that the event loop is another one: what was kept of one
+        that is gone would answer nothing any more."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif loop is not self._loop and self._loop.is_closed():
+            self._loop = loop
+            await self.service.begin_anew()
+
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._follow_loop()
         exchange = Exchange(scope, receive)
         sent: list[int] = []
         bytes_out = 0
@@ -308,7 +330,7 @@ class ProxyApp:
     # -- who, and what may they -------------------------------------------------------------------
 
     def _check_origin(self, exchange: Exchange) -> None:
-        scheme = exchange.request.scope["scheme"]
+        scheme = exchange.request.scope.get("scheme", "http")
         try:
             check_origin(exchange.headers, scheme, self.settings.public_origin)
         except ProxyError:
@@ -510,8 +532,8 @@ class ProxyApp:
                 UNAUTHORIZED,
                 "This sign-in link was used or is not right; restart the server for a new one.",
             )
-        cookies = session_cookie(self.settings, exchange.request.scope["scheme"])
-        cookie = cookies.header(self._login.user_id)
+        cookies = session_cookie(self.settings, exchange.request.scope.get("scheme", "http"))
+        cookie = cookies.header(self._login.user_id, cookie_name(exchange.request))
         more = [(b"location", b"/"), (b"set-cookie", cookie.encode())]
         await self._send(exchange, send, 303, b"", None, more)
 
@@ -552,7 +574,8 @@ class ProxyApp:
     async def _learn_trace(self, exchange: Exchange) -> None:
         """A refusal from before the body was read carries the body's trace id all the same."""
         if exchange.method in ("POST", "PUT", "PATCH", "DELETE") and not exchange.body_asked:
-            with contextlib.suppress(ProxyError):
+            # RuntimeError: an ``authenticate`` has read the body and kept nothing of it.
+            with contextlib.suppress(ProxyError, RuntimeError):
                 exchange.adopt_trace(await self._raw_body(exchange, _REFUSED_BODY_TIMEOUT))
 
     async def _raw_body(self, exchange: Exchange, patience: float = _BODY_TIMEOUT) -> bytes:
@@ -560,24 +583,23 @@ class ProxyApp:
         limit = self.settings.max_body
         too_large = ProxyError(TOO_LARGE, f"The body is larger than {limit} bytes.")
         for length in values(exchange.headers, b"content-length"):
-            if length.isdigit() and int(length) > limit:
+            if re.fullmatch(r"[0-9]{1,4000}", length) and int(length) > limit:
                 raise too_large
         parts: list[bytes] = []
         size = 0
         try:
             async with asyncio.timeout(patience):
-                while True:
-                    message = await exchange.request.receive()
-                    if message["type"] != "http.request":
-                        raise bad_request("The body broke off.")
-                    part = message.get("body", b"")
-                    size += len(part)
-                    exchange.bytes_in = size
-                    if size > limit:
-                        raise too_large
-                    parts.append(part)
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
+                # The host's ``authenticate`` may have read it already; the request keeps it then.
+                async with contextlib.aclosing(exchange.request.stream()) as body:
+                    async for part in body:
+                        size += len(part)
+                        exchange.bytes_in = size
+                        if size > limit:
+                            raise too_large
+                        parts.append(part)
+                return b"".join(parts)
+        except ClientDisconnect:
+            raise bad_request("The body broke off.") from None
         except TimeoutError:
             raise bad_request("The body did not come in time.") from None
 
@@ -671,13 +693,21 @@ def create_app(
 
 
 def _path(scope: Scope) -> str:
-    """The path as the contract names it, wherever the application is mounted."""
+    """The path as the contract names it, wherever the application is mounted.
+
+    The contract's own path may begin anywhere in ``root_path`` or right after it: a host mounts the
+    application at the prefix, and may itself be mounted somewhere.
+    """
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")
-    if root and path.startswith(root + "/"):
-        inner = path[len(root) :]
-        if inner.startswith(PREFIX) or inner == LEGACY_PATH:
-            return inner
+    if not root:
+        return path
+    # Some frameworks leave the mount out of the path.
+    whole = path if path == root or path.startswith(root + "/") else root + path
+    for begin in (PREFIX, LEGACY_PATH):
+        at = whole.find(begin)
+        if 0 <= at <= len(root) and whole[at + len(begin) :][:1] in ("", "/"):
+            return whole[at:]
     return path
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import re
 import secrets
 import time
 from collections import OrderedDict
@@ -27,6 +28,7 @@ from .settings import Settings, SettingsError
 from .upstream import read_body
 
 COOKIE = "hermes_client_session"
+"""The session cookie's name; the port that the browser sees follows it where there is one."""
 MAX_USER_ID = 256
 
 _JWKS_KEEP = 300.0
@@ -61,21 +63,35 @@ class SessionCookie:
         self._max_age = int(max_age)
         self._secure = secure
 
-    def header(self, user_id: str) -> str:
-        """The value of a Set-Cookie header that signs *user_id* in."""
+    def header(self, user_id: str, name: str = COOKIE) -> str:
+        """The value of a Set-Cookie header that signs *user_id* in.
+
+        *name* is ``COOKIE``, or the one that ``cookie_name`` gives: browsers send a cookie to every
+        port of a host, so that two servers on one machine would sign each other's user out.
+        """
         return (
-            f"{COOKIE}={self._signer.dumps(user_id)}; Path=/; Max-Age={self._max_age}; HttpOnly; "
+            f"{name}={self._signer.dumps(user_id)}; Path=/; Max-Age={self._max_age}; HttpOnly; "
             f"SameSite=Strict{'; Secure' if self._secure else ''}"
         )
 
     async def __call__(self, request: Request) -> User | None:
-        value = _cookie(request, COOKIE)
-        if value is None:
-            return None
-        try:
-            return _user(self._signer.loads(value, max_age=self._max_age))
-        except itsdangerous.BadData:
-            return None
+        for name in {cookie_name(request): None, COOKIE: None}:
+            value = _cookie(request, name)
+            if value is None:
+                continue
+            try:
+                return _user(self._signer.loads(value, max_age=self._max_age))
+            except itsdangerous.BadData:
+                continue
+        return None
+
+
+def cookie_name(request: Request) -> str:
+    """The name of the session cookie at the port by which the browser asks: the same after every
+    restart, and at every server behind that address."""
+    hosts = values(request.scope["headers"], b"host")
+    port = re.search(r":([0-9]{1,5})$", hosts[0]) if len(hosts) == 1 else None
+    return COOKIE if port is None else f"{COOKIE}_{port[1]}"
 
 
 class LoginLink:
@@ -234,7 +250,9 @@ class JsonWebToken:
                 self._ask_again = now + _JWKS_RETRY
                 self._keys = await self._read()
                 self._read_at = now
-                self._ask_again = now + _JWKS_PAUSE
+                found = self._find(key_id)
+                # An issuer that has just changed its keys may be asked again at once.
+                self._ask_again = now if found is not None else now + _JWKS_PAUSE
         return self._find(key_id)
 
     def _find(self, key_id: object) -> jwt.PyJWK | None:

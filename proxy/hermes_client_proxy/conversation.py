@@ -31,12 +31,16 @@ def summary(row: dict[str, Any], document_id: str) -> SessionSummary | None:
                 preview=text(row.get("preview")),
                 messageCount=count(row.get("message_count")),
                 toolCallCount=count(row.get("tool_call_count")),
-                updatedAt=seconds(row.get("last_active"))
-                or seconds(row.get("ended_at"))
-                or seconds(row.get("started_at")),
+                updatedAt=updated_at(row),
                 model=text(row.get("model")),
             )
     return None
+
+
+def updated_at(row: dict[str, Any]) -> int | None:
+    """When something last happened in the session of *row*, in whole epoch seconds."""
+    times = (seconds(row.get(name)) for name in ("last_active", "ended_at", "started_at"))
+    return next((time for time in times if time), None)
 
 
 def message(row: dict[str, Any]) -> Message | None:

@@ -60,6 +60,16 @@ class StartBook:
                     del self._starts[old]
                     break
 
+    def give_up_unsettled(self, error: ProxyError) -> None:
+        """Whoever was to settle these starts is gone: their outcome stays unknown."""
+        loop = asyncio.get_running_loop()
+        for scope, start in list(self._starts.items()):
+            if not start.run_id.done():
+                lost = Start(start.fingerprint, loop.create_future(), start.made_at, unknown=True)
+                lost.run_id.set_exception(error)
+                lost.run_id.exception()  # retrieved: nobody need ask for it
+                self._starts[scope] = lost
+
     def forget(self, scope: bytes, start: Start) -> None:
         """The start was refused or never sent: it may be tried again."""
         if self._starts.get(scope) is start:

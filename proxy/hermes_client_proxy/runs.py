@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from . import events, sse
+from . import conversation, events, sse
 from .approvals import Approvals
 from .contract import NOT_FOUND, RATE_LIMITED, TERMINAL_EVENTS, ProxyError
 from .events import INTERRUPTED, LOST, UNREACHABLE, Translator
@@ -38,6 +39,7 @@ _TERMINAL_STATUS = {
     "cancelled": "run.cancelled",
     "interrupted": "run.interrupted",
 }
+_SEQ = re.compile(r"[0-9]{1,18}")
 _BACKOFF = (0.1, 0.3, 1.0, 2.0, 5.0)
 _DRAIN = 5.0
 _DRAIN_TRIES = 3
@@ -58,8 +60,8 @@ class Run:
     approvals: Approvals
     last_seq: str | None = None
     abort_asked: bool = False
-    gap: bool = False
-    """Whether the log says already that it is not whole."""
+    gap_at: int = -1
+    """The number that the log had reached when it last said that something is missing."""
     end_kind: str | None = None
     began: float = field(default_factory=time.monotonic)
     ended_at: float = 0.0
@@ -371,9 +373,9 @@ class Runs:
                             return
 
     def _note_gap(self, run: Run) -> None:
-        if not run.gap:
-            run.gap = True
+        if run.gap_at != run.log.next:  # said already, and nothing came since
             run.add(run.truncated(run.log.next + 1))
+            run.gap_at = run.log.next
 
     async def _read_stream(self, run: Run) -> Literal["refused", "none", "broke"]:
         """Reads until the run's end or the stream's.
@@ -400,7 +402,7 @@ class Runs:
                 if run.interface == "replayable" and event.id is not None:
                     if run.last_seq is not None and _not_after(event.id, run.last_seq):
                         continue
-                    run.last_seq = event.id if event.id.isdigit() else run.last_seq
+                    run.last_seq = event.id if _SEQ.fullmatch(event.id) else run.last_seq
                 if isinstance(raw, events.Delta):
                     if (data := run.translator.delta(raw)) is not None:
                         run.log.append(data)
@@ -430,6 +432,9 @@ class Runs:
                 fields["error"] = INTERRUPTED
             elif kind == "run.failed":
                 fields["error"] = ""
+            # The same end told after another restart is the same event, with the same id.
+            if (ended_at := conversation.seconds(status.get("updated_at"))) is not None:
+                fields["timestamp"] = ended_at
             self._note_gap(run)
             self._finish(run, kind, **fields)
             return True
@@ -477,7 +482,8 @@ class Runs:
         Raises ProxyError (rate_limited). Every reader has to be given back.
         """
         position = run.log.after(last_event_id)
-        if run.log.ended and run.log.next and position == run.log.next:
+        ended = run.log.ended or run.end_kind is not None
+        if ended and run.log.next and position == run.log.next:
             self._counters.replays["ended"] += 1
             return None
         if (
@@ -510,6 +516,15 @@ class Runs:
             reader.closing = True
             reader.wake()
 
+    def begin_anew(self) -> None:
+        """Forgets what was followed before a close, or in an event loop that is gone: Hermes knows
+        those runs, and they are found again there."""
+        for kept in (self._runs, self._active, self._running, self._streams, self._attaching):
+            kept.clear()
+        self._tasks.clear()
+        self._readers.clear()
+        self.closing = False
+
     async def close(self) -> None:
         """Stops following. Nothing is aborted."""
         self.begin_closing()
@@ -538,4 +553,4 @@ def unknown_run() -> ProxyError:
 
 
 def _not_after(event_id: str, last: str) -> bool:
-    return event_id.isdigit() and last.isdigit() and int(event_id) <= int(last)
+    return bool(_SEQ.fullmatch(event_id) and _SEQ.fullmatch(last)) and int(event_id) <= int(last)

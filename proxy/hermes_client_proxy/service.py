@@ -74,6 +74,15 @@ class Service:
         self._health: tuple[float, Condition] | None = None
         self._health_lock = asyncio.Lock()
 
+    async def begin_anew(self) -> None:
+        """After a close, or in another event loop than before: as after a restart of the server,
+        but what was asked for once stays known."""
+        self.runs.begin_anew()
+        self._starts.give_up_unsettled(ProxyError(UPSTREAM_UNAVAILABLE, _OUTCOME_UNKNOWN))
+        self._starting.clear()
+        self._health, self._health_lock = None, asyncio.Lock()
+        await self.upstream.begin_anew()
+
     async def close(self) -> None:
         """Ends readers and closes every connection; no run is aborted."""
         await self.runs.close()
@@ -85,7 +94,9 @@ class Service:
         """The newest *limit* sessions of the document among the newest ``session_scan`` ones."""
         found: dict[str, SessionSummary] = {}
         offset = in_window = 0
-        while offset < self.settings.session_scan and in_window < limit:
+        last_time: float | None = None
+        in_order = True
+        while offset < self.settings.session_scan and (in_window < limit or not in_order):
             query: Query = {"limit": PAGE, "offset": offset, "source": conversation.SOURCE}
             data = await self.upstream.get(trace, "/api/sessions", query)
             rows = data.get("data")
@@ -96,11 +107,16 @@ class Service:
             for place, row in enumerate(rows):
                 if not isinstance(row, dict):
                     raise malformed()
+                # Rows past the page's length are pinned ones, put there out of turn.
+                in_turn = place < step and row.get("pinned") is not True
+                if in_turn and (time_of_row := conversation.updated_at(row)) is not None:
+                    # Newest first, as Hermes says, means that what follows cannot be newer.
+                    in_order &= last_time is None or time_of_row <= last_time
+                    last_time = time_of_row
                 session = conversation.summary(row, document_id)
                 if session is not None and session.sessionId not in found:
                     found[session.sessionId] = session
-                    # Rows past the page's length are pinned ones, put there out of turn.
-                    in_window += place < step and row.get("pinned") is not True
+                    in_window += in_turn
             # "has_more" is not trusted when it says no: pinned rows make it false too early.
             if not rows or (len(rows) < step and data.get("has_more") is not True):
                 break
@@ -271,7 +287,7 @@ class Service:
                 reply = await self.upstream.set_title(trace, holder, wanted)
                 if reply.status == 200:
                     return
-                if reply.status == 400:  # taken by another session
+                if reply.status in (400, 409, 422):  # taken by another session
                     wanted = conversation.title_with_suffix(title, secrets.token_hex(2))
                     reply = await self.upstream.set_title(trace, holder, wanted)
                     if reply.status == 200:
@@ -394,7 +410,9 @@ class Service:
             model_id = row.get("id") if isinstance(row, dict) else None
             if isinstance(model_id, str) and model_id:
                 provider = conversation.text(row.get("owned_by")) or "hermes"
-                models.append(Model(model_id, conversation.model_label(model_id), provider))
+                # A secret must not hide in a name that was made of it.
+                label = conversation.model_label(self.redactor.text(model_id))
+                models.append(Model(model_id, label, provider))
         return (models[0].id if models else ""), models
 
     async def tools(self, trace: Trace) -> list[Tool]:

@@ -7,6 +7,7 @@ becomes a ProxyError with a closed sentence.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -107,6 +108,13 @@ class Upstream:
                 trust_env=False,
             )
         return self._client
+
+    async def begin_anew(self) -> None:
+        """Leaves what belongs to an event loop that is gone; the next request makes it again."""
+        client, self._client, self._asking = self._client, None, None
+        if client is not None:
+            with contextlib.suppress(RuntimeError):  # what waited in that loop cannot be told
+                await client.close()
 
     async def close(self) -> None:
         """Closes the client and with it every connection."""

@@ -14,7 +14,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from starlette.requests import Request
 
 from hermes_client_proxy import ProxyApp, SessionCookie, Settings, SettingsError, User, create_app
-from hermes_client_proxy.auth import COOKIE, LoginLink, TrustedHeader, as_user, session_cookie
+from hermes_client_proxy.auth import (
+    COOKIE,
+    LoginLink,
+    TrustedHeader,
+    as_user,
+    cookie_name,
+    session_cookie,
+)
 from hermes_client_proxy.contract import PREFIX
 from tests.proxy.running import browsing, serving
 from tests.proxy.small_hermes import SmallHermes
@@ -73,6 +80,64 @@ async def test_another_signature_or_an_old_cookie_names_nobody() -> None:
     expired = SessionCookie(SECRET, -1, secure=False)
     assert await expired(asked(None, ("Cookie", good))) is None
     assert await cookie(asked(None)) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("127.0.0.1:8750", f"{COOKIE}_8750"),
+        ("[::1]:8751", f"{COOKIE}_8751"),
+        ("[::1]", COOKIE),
+        ("notes.example.org", COOKIE),
+        ("notes.example.org:8443", f"{COOKIE}_8443"),
+        ("notes.example.org:", COOKIE),
+        ("a:1;b=2", COOKIE),
+        ("a:123456", COOKIE),
+    ],
+)
+def test_the_cookies_name_has_the_port_that_the_browser_sees(host: str, name: str) -> None:
+    assert cookie_name(asked("127.0.0.1", ("Host", host))) == name
+
+
+async def test_two_servers_on_one_host_sign_nobody_out() -> None:
+    # A browser sends every cookie of a host to each of its ports.
+    jar: dict[str, str] = {}
+    logins = [LoginLink(), LoginLink()]
+    apps = [
+        ProxyApp(
+            Settings(upstream_url="http://127.0.0.1:9", session_secret=SECRET + str(number)),
+            login=login,
+        )
+        for number, login in enumerate(logins)
+    ]
+    async with (
+        serving(apps[0]) as first,
+        serving(apps[1]) as second,
+        aiohttp.ClientSession() as client,
+    ):
+
+        async def status(url: str) -> int:
+            headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in jar.items())}
+            async with client.get(f"{url}{PREFIX}/sessions", headers=headers) as answer:
+                return answer.status
+
+        for url, login in zip((first, second), logins, strict=True):
+            link = f"{url}{PREFIX}/login?token={login.token}"
+            async with client.get(link, allow_redirects=False) as answer:
+                name, _, value = cookie_of(answer.headers["Set-Cookie"]).partition("=")
+                jar[name] = value
+        # Signed in at both: what is missing is the document.
+        assert [await status(first), await status(second)] == [400, 400]
+        # A host application signs in without knowing a port; one of another server is in its way.
+        plain = session_cookie(Settings(session_secret=SECRET + "1")).header("ann")
+        jar = dict([cookie_of(plain).split("=", 1)]) | {k: jar[k] for k in list(jar)[:1]}
+        assert [await status(first), await status(second)] == [400, 400]
+        jar[f"{COOKIE}_{second.rpartition(':')[2]}"] = "of.another.server"
+        assert await status(second) == 400
+        jar = {f"{COOKIE}_1": next(iter(jar.values()))}
+        assert [await status(first), await status(second)] == [401, 401]
+    for app in apps:
+        await app.aclose()
 
 
 def test_a_login_link_works_once() -> None:

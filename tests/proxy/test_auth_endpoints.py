@@ -85,14 +85,41 @@ async def test_a_forged_key_id_keeps_nobody_waiting_and_is_asked_for_once() -> N
     async with SmallHermes() as issuer, tokens(issuer) as way:
         issuer.answers["GET /keys"] = keys
         assert await way(token_request()) == User("ann")
-        assert await way(token_request("forged")) is None
-        assert len(asked) == 1  # the keys were read a moment ago
-        way._ask_again = 0
         forged = asyncio.create_task(way(token_request("forged")))
         await hangs.wait()
 
         assert await way(token_request()) == User("ann")
         forged.cancel()
+
+
+async def test_a_key_that_is_not_published_is_asked_for_once_in_a_while() -> None:
+    asked = []
+
+    async def keys(request: web.Request) -> web.StreamResponse:
+        asked.append(1)
+        return web.json_response(published())
+
+    async with SmallHermes() as issuer, tokens(issuer) as way:
+        issuer.answers["GET /keys"] = keys
+        assert await way(token_request()) == User("ann")
+        for number in range(20):
+            assert await way(token_request(f"forged{number}")) is None
+
+        assert len(asked) == 2  # the first of them might have been a new key
+        assert await way(token_request()) == User("ann")
+
+
+async def test_a_key_that_was_just_changed_is_found_at_once() -> None:
+    current = ""
+
+    async def keys(request: web.Request) -> web.StreamResponse:
+        (key,) = published()["keys"]
+        return web.json_response({"keys": [{**key, "kid": current}]})
+
+    async with SmallHermes() as issuer, tokens(issuer) as way:
+        issuer.answers["GET /keys"] = keys
+        for current in ("2026-01", "2026-02", "2026-03"):
+            assert await way(token_request(current)) == User("ann")
 
 
 async def test_an_issuer_that_fails_is_not_asked_for_every_token() -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from hermes_client_proxy import ToolEntry, service
 from hermes_client_proxy.contract import PREFIX
-from tests.proxy.running import IDS, SESSION, Browser, browsing
+from tests.proxy.running import IDS, PATIENCE, SESSION, Browser, browsing
 from tests.proxy.small_hermes import SmallHermes, message_row, session_row
 
 VECTORS: dict[str, Any] = json.loads(
@@ -140,6 +140,38 @@ async def test_pages_are_as_long_as_hermes_makes_them() -> None:
         for limit in (1, 7, 8, 29, 200):
             body = await browser.ask("GET", f"{LIST}&limit={limit}")
             assert [_number(s["sessionId"]) for s in body["sessions"]] == list(range(30))[:limit]
+
+
+@pytest.mark.parametrize("order", ["oldest first", "mixed"])
+async def test_the_newest_are_found_in_whatever_order_hermes_lists_them(order: str) -> None:
+    async def any_order(request: web.Request) -> web.Response:
+        limit, offset = int(request.query["limit"]), int(request.query["offset"])
+        rows = list(hermes.sessions.values())
+        if order == "mixed":
+            rows = rows[::2] + rows[1::2]
+        page = rows[offset : offset + limit]
+        return web.json_response({"data": page, "has_more": offset + limit < len(rows)})
+
+    async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+        for number in range(450):
+            name = f"mnote_doc_1_trace_{number}"
+            hermes.sessions[name] = session_row(name, 10_000.0 + number)
+        hermes.answers["GET /api/sessions"] = any_order
+
+        body = await browser.ask("GET", f"{LIST}&limit=5")
+
+    assert [_number(s["sessionId"]) for s in body["sessions"]] == [449, 448, 447, 446, 445]
+
+
+async def test_no_more_is_read_than_is_needed() -> None:
+    async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+        for number in range(900):
+            name = f"mnote_doc_1_trace_{number}"
+            hermes.sessions[name] = session_row(name, 10_000.0 - number, pinned=number == 777)
+
+        await browser.ask("GET", f"{LIST}&limit=5")
+
+        assert sum(r.path == "/api/sessions" for r in hermes.seen) == 1
 
 
 async def test_the_scan_is_bounded() -> None:
@@ -384,7 +416,7 @@ async def test_health_does_not_wait_for_a_hermes_that_hangs(
     for path in ("GET /v1/capabilities", "GET /v1/models"):
         async with SmallHermes() as hermes, browsing(hermes.url) as browser:
             hermes.answers[path] = hangs
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 body = await browser.ask("GET", "/health", user="")
             assert (body["upstream"], body["runInterface"]) == ("unavailable", None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import weakref
 from typing import Any
 
@@ -223,6 +224,29 @@ async def test_on_the_newer_interface_a_broken_stream_is_taken_up_where_it_was()
         assert "replay.truncated" not in [d["event"] for d in data]
 
 
+async def test_every_gap_is_told() -> None:
+    async with SmallHermes(replayable=True) as hermes, browsing(hermes.url) as browser:
+        run_id = (await browser.start())["runId"]
+        run = hermes.last
+        reading = asyncio.create_task(browser.read(run_id))
+        for number in range(3):
+            run.say("message.delta", delta=f"{number} ")
+            await until(lambda: run.readers == 1)
+            await collect(browser, run_id, 2 * number + 1)
+            run.cut()
+            await until(lambda: run.readers == 0)
+            run.say("message.delta", delta="lost")
+            run.events[-1] = {"event": "replay.truncated", "oldest_retained_seq": len(run.events)}
+        await until(lambda: run.readers == 1)
+        run.end(output="x")
+
+        data = data_of(await reading)
+
+        kinds = [d["event"] for d in data]
+        assert kinds == ["message.delta", "replay.truncated"] * 3 + ["run.completed"]
+        assert [d["from"] for d in data if "from" in d] == [2, 4, 6]
+
+
 @BOTH
 @pytest.mark.parametrize("status", ["failed", "cancelled", "interrupted"])
 async def test_each_end_is_told(replayable: bool, status: str) -> None:
@@ -382,6 +406,24 @@ async def test_after_a_restart_an_ended_run_is_shown(replayable: bool) -> None:
             if replayable:
                 path = f"/events/{run_id}?sessionId={SESSION}"
                 headers = {"Last-Event-ID": str(seen[-1].id)}
+                async with browser.request("GET", path, headers=headers) as answer:
+                    assert answer.status == 204
+
+
+@BOTH
+async def test_a_reader_that_has_the_end_gets_204_after_every_restart(replayable: bool) -> None:
+    async with SmallHermes(replayable=replayable) as hermes:
+        async with browsing(hermes.url) as browser:
+            run_id = (await browser.start())["runId"]
+            hermes.last.end(output="x", updated_at=1_700_000_000.75)
+            await browser.read(run_id)
+        async with browsing(hermes.url) as browser:
+            last = (await browser.read(run_id))[-1]
+        # An end that is told anew is the same one: when it was, not when it was looked up.
+        assert replayable or data_of([last])[0]["timestamp"] == 1_700_000_000
+        for _ in range(2):
+            async with browsing(hermes.url) as browser:
+                path, headers = f"/events/{run_id}?sessionId={SESSION}", {"Last-Event-ID": last.id}
                 async with browser.request("GET", path, headers=headers) as answer:
                     assert answer.status == 204
 
@@ -749,7 +791,7 @@ async def test_an_ended_runs_log_goes_without_the_garbage_collector(replayable: 
 async def test_a_browser_that_stops_reading_is_cut_off_alone() -> None:
     async with (
         SmallHermes() as hermes,
-        browsing(hermes.url, slow_reader=0.4, log_bytes=100_000_000) as browser,
+        browsing(hermes.url, slow_reader=1.5, log_bytes=100_000_000) as browser,
     ):
         run_id = (await browser.start())["runId"]
         host, port = browser.url.removeprefix("http://").split(":")
@@ -773,7 +815,15 @@ async def test_a_browser_that_stops_reading_is_cut_off_alone() -> None:
 # -- what a secret-telling upstream can do
 
 
+def _letters(text: bytes) -> bytes:
+    return re.sub(rb"[^a-z0-9]", b"", text.lower())
+
+
 async def test_no_secret_passes_wherever_the_upstream_puts_it() -> None:
+    async def models(request: web.Request) -> web.StreamResponse:
+        rows = [{"id": KEY, "owned_by": KEY}, {"id": f"a-{KEY}", "owned_by": "x"}]
+        return web.json_response({"data": rows})
+
     async def leak(request: web.Request) -> web.StreamResponse:
         body = {"error": {"message": KEY, "code": KEY}, KEY: KEY, "run_id": KEY, "data": [KEY]}
         headers = {"X-Key": KEY, "Set-Cookie": f"k={KEY}", "Retry-After": KEY, "Location": KEY}
@@ -809,6 +859,8 @@ async def test_no_secret_passes_wherever_the_upstream_puts_it() -> None:
             await look("POST", f"/runs/{run_id}/abort", json=SESSION_IDS)
             await look("GET", f"/events/run_9?sessionId={SESSION}")
         hermes.answers.clear()
+        hermes.answers["GET /v1/models"] = models
+        await look("GET", "/models")
         row = session_row(SESSION, title=KEY, preview=KEY, model=KEY)
         hermes.sessions[SESSION] = row
         hermes.messages[SESSION] = [
@@ -825,6 +877,8 @@ async def test_no_secret_passes_wherever_the_upstream_puts_it() -> None:
 
     everything = b"".join(seen)
     assert KEY.encode() not in everything and KEY[3:-3].encode() not in everything
+    # Nor in another spelling, such as a name that was made of it.
+    assert _letters(KEY.encode()) not in _letters(everything)
     assert everything.count(b"[redacted]") > 10
 
 
@@ -853,28 +907,22 @@ async def test_half_a_character_costs_no_event_and_no_end(replayable: bool) -> N
 async def test_events_come_when_they_are_said_and_not_later() -> None:
     async with SmallHermes() as hermes, browsing(hermes.url) as browser:
         run_id = (await browser.start())["runId"]
-        loop = asyncio.get_running_loop()
-        said: list[float] = []
-        came: list[float] = []
+        came: list[bytes] = []
 
         async def read() -> None:
             async with browser.events(run_id) as events:
                 async for event in events:
                     if b"message.delta" in event.data:
-                        came.append(loop.time())
+                        came.append(event.data)
 
         reading = asyncio.create_task(read())
         await until(lambda: browser.app.service.runs.streams == 1)
         for number in range(20):
-            said.append(loop.time())
             hermes.last.say("message.delta", delta=f"{number} ")
-            await until(lambda: len(came) == len(said))
+            # Waited for before the next is said: nothing is held back for company.
+            await until(lambda number=number: len(came) > number)
         hermes.last.end()
         await reading
-
-    # Each event was waited for before the next was said: nothing is held back for company.
-    delays = sorted(b - a for a, b in zip(said, came, strict=True))
-    assert delays[len(delays) // 2] < 0.1
 
 
 async def test_bodies_that_are_no_utf_8_or_surrogates_do_no_harm() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.proxy.running import IDS, SESSION, browsing, kinds_of
+from tests.proxy.running import IDS, PATIENCE, SESSION, browsing, kinds_of
 from tests.proxy.small_hermes import KEY, SmallHermes, error, message_row, session_row
 from tests.proxy.test_runs import BOTH, until
 
@@ -176,6 +176,24 @@ async def test_the_title_reaches_hermes_after_the_first_run(replayable: bool) ->
         assert len(titles[2]) == 100
 
 
+@pytest.mark.parametrize("status", [400, 409, 422])
+async def test_however_hermes_says_that_a_title_is_taken_it_gets_a_suffix(status: int) -> None:
+    titles: list[str] = []
+
+    async def taken(request: web.Request) -> web.StreamResponse:
+        titles.append((await request.json())["title"])
+        return error(status, "taken") if titles[-1] == "Plan" else web.json_response({})
+
+    async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+        hermes.answers["PATCH /api/sessions/*"] = taken
+        await browser.ask("POST", "/sessions", json={**IDS, "traceId": "trace_1", "title": "Plan"})
+        await browser.start()
+        hermes.last.end()
+        await until(lambda: len(titles) == 2)
+
+    assert titles[0] == "Plan" and titles[1].startswith("Plan (") and len(titles[1]) < 13
+
+
 async def test_a_title_that_cannot_be_set_fails_no_run() -> None:
     async def refuse(request: web.Request) -> web.StreamResponse:
         return error(400, "invalid_title")
@@ -240,7 +258,8 @@ UNKNOWN: Answers = {
 async def test_a_start_of_unknown_outcome_is_never_sent_again_to_the_older_interface(
     name: str,
 ) -> None:
-    async with SmallHermes() as hermes, browsing(hermes.url, answer_timeout=0.3) as browser:
+    patience = 1.5 if name == "slow" else PATIENCE
+    async with SmallHermes() as hermes, browsing(hermes.url, answer_timeout=patience) as browser:
         hermes.answers["POST /v1/runs"] = UNKNOWN[name]
         headers = {"Idempotency-Key": "key-1"}
         status = 504 if name == "slow" else 502
@@ -372,7 +391,8 @@ CODES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 async def test_answers_of_any_shape_map_to_a_code(name: str) -> None:
-    async with SmallHermes() as hermes, browsing(hermes.url, answer_timeout=0.3) as browser:
+    patience = 0.3 if name == "slow" else PATIENCE
+    async with SmallHermes() as hermes, browsing(hermes.url, answer_timeout=patience) as browser:
         for shape in (
             "GET /api/sessions",
             "GET /api/sessions/*",
@@ -415,7 +435,7 @@ async def test_a_hermes_that_hangs_is_asked_once_for_all_who_wait() -> None:
 
     async with SmallHermes() as hermes:
         hermes.answers["GET /v1/capabilities"] = hangs
-        async with browsing(hermes.url, answer_timeout=0.5) as browser:
+        async with browsing(hermes.url, answer_timeout=2.0) as browser:
             bodies = [{**IDS, "sessionId": f"{SESSION}.{n}", "message": "hello"} for n in range(8)]
             starts = [browser.ask("POST", "/runs", 504, json=body) for body in bodies]
             await asyncio.gather(*starts)
