@@ -21,6 +21,8 @@ FOREIGN = "https://attacker.example"
 REBOUND = "rebound.example"
 FIRST_BYTE = 3.0
 WORDS, STEP_MS = 12, 150
+# A busy machine holds a run up now and then, a web server that buffers holds up each.
+RUNS = 2
 # Where a Hermes API server listens by itself.
 HERMES_PORT = 8642
 
@@ -368,9 +370,16 @@ async def _past_the_proxy(visit: Visit) -> list[Finding]:
 
 
 async def _events(visit: Visit) -> list[Finding]:
-    """One run: when does the first byte come, and do events come as they happen?"""
-    if not (visit.signed_in and visit.run):
-        return []
+    """A run: when does the first byte come, and do events come as they happen?"""
+    found: list[Finding] = []
+    for _ in range(RUNS if visit.signed_in and visit.run else 0):
+        found = await _one_run(visit)
+        if found[-1].level is not Level.PROBLEM:
+            break
+    return found
+
+
+async def _one_run(visit: Visit) -> list[Finding]:
     page = visit.page
     ids = page.ids()
     run_id = str((await page.start(ids, f"stream {WORDS} {STEP_MS}"))["runId"])

@@ -40,6 +40,8 @@ from .man_in_the_middle import Faithful, between
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = load("door.json")["settings"]
+# A deadline tells what never comes from a busy machine; nothing is measured with it.
+PATIENCE = 60.0
 
 
 @contextlib.asynccontextmanager
@@ -91,7 +93,7 @@ def failures(results: list[Result]) -> dict[str, str]:
 async def test_real_door_passes_every_check() -> None:
     """Everything that this door's settings allow is run and passes."""
     async with door() as port:
-        results = await conform(at(port))
+        results = await conform(at(port, patience=PATIENCE))
 
     assert failures(results) == {}
     assert summary(results)["passed"] > 480
@@ -114,7 +116,7 @@ OVERLAYS = [
 async def test_real_door_with_other_settings_passes_their_checks(overlay: dict[str, str]) -> None:
     """With --setting the checks that were written for it are run, and only those."""
     async with door(overlay) as port:
-        results = await conform(at(port, settings=overlay))
+        results = await conform(at(port, settings=overlay, patience=PATIENCE))
 
     assert failures(results) == {}
     assert 1 <= summary(results)["passed"] <= 5
@@ -127,7 +129,7 @@ async def test_man_in_the_middle_changes_nothing(unpunished: None) -> None:
         "crowds: after 20 failed hellos a minute the answers come later",  # unpunished here
     }
     async with door() as port, between(Faithful(), port) as middle:
-        results = await conform(at(middle, patience=4.0), only=titles)
+        results = await conform(at(middle, patience=PATIENCE), only=titles)
 
     assert failures(results) == {}
     assert len(results) == len(titles)
@@ -140,18 +142,44 @@ async def test_man_in_the_middle_changes_nothing(unpunished: None) -> None:
 @pytest.mark.parametrize(("fault", "title"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
 async def test_kit_names_the_fault(unpunished: None, fault: type[Faithful], title: str) -> None:
     """A door with one fault fails the check of that fault, with a reason and a section."""
-    async with door() as port, between(fault(), port) as middle:
-        target = dataclasses.replace(at(middle), patience=2.0)
-        results = await Suite(
-            dataclasses.replace(target, offers=frozenset({"accepted", "partial_edits"})),
-            only=[title],
-        ).run()
+    for _ in range(3):  # an answer that comes too early can be late once, on a busy machine
+        async with door() as port, between(fault(), port) as middle:
+            target = dataclasses.replace(at(middle), patience=2.0)
+            results = await Suite(
+                dataclasses.replace(target, offers=frozenset({"accepted", "partial_edits"})),
+                only=[title],
+            ).run()
+        named = failures(results)
+        if title in named:
+            break
 
-    named = failures(results)
     assert title in named, summary(results)
     assert len(named[title]) > 20
     checks = {result.check.title: result.check for result in results}
     assert reference(checks[title].section).startswith("docs/protocol.md#")
+
+
+async def test_a_machine_that_was_busy_once_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client waits longer than the check allows, the next does not."""
+    from hermes_mobile.conformance import floods
+
+    class HeldUpOnce(Faithful):
+        held = False
+
+        async def inward(self, talk: Any, frame: dict[str, Any], raw: Any) -> Any:
+            if frame.get("t") == "hello" and not self.held:
+                self.held = True
+                await asyncio.sleep(floods.SERVED_WITHIN + 0.5)
+            return (raw,)
+
+    monkeypatch.setattr(floods, "STRANGERS", 3)
+    title = "crowds: a client is let in within 2 s beside 300 strangers"
+    busy = HeldUpOnce()
+    async with door() as port, between(busy, port) as middle:
+        target = dataclasses.replace(at(middle, patience=PATIENCE), offers=frozenset())
+        results = await Suite(target, only=[title]).run()
+
+    assert busy.held and failures(results) == {}
 
 
 def test_faults_are_many_and_differ() -> None:

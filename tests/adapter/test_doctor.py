@@ -23,7 +23,7 @@ from hermes_mobile.server import Door
 from hermes_mobile.settings import Settings
 
 from .broken_doors import QueryTokenAccepted
-from .man_in_the_middle import between
+from .man_in_the_middle import Faithful, between
 
 TOKEN = "Vq8sT3kLw0ZrYb5nXe1HcMu7"
 PUBLIC = {"MOBILE_PUBLIC_URL": "http://127.0.0.1", "MOBILE_LOOPBACK_DELIVER": "off"}
@@ -519,8 +519,9 @@ async def test_proxy_that_cuts_silence() -> None:
     assert "proxy_read_timeout" in finding.change
 
 
-async def test_proxy_that_buffers() -> None:
+async def test_proxy_that_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames that wait for company: the answer comes in heaps, a pong late."""
+    monkeypatch.setattr(doctor_outside, "ANSWERS", 1)  # a second one would take as long
     async with door(**PUBLIC) as port, relay(port, hold=1.3) as proxy:
         found = await outside(proxy)
 
@@ -528,6 +529,24 @@ async def test_proxy_that_buffers() -> None:
     finding = only(found, "held back on the way")
     assert finding.level is Level.PROBLEM
     assert "proxy_buffering off" in finding.change
+
+
+async def test_answer_that_was_held_up_once() -> None:
+    """A busy machine does so now and then; a proxy that collects frames does so each time."""
+
+    class HeldUpOnce(Faithful):
+        held = False
+
+        async def outward(self, talk: Any, frame: dict[str, Any], raw: Any) -> Any:
+            if not self.held and "word5" in str(frame.get("text")):
+                self.held = True
+                await asyncio.sleep(1.5)
+            return (raw,)
+
+    busy = HeldUpOnce()
+    async with door(**PUBLIC) as port, between(busy, port) as middle:
+        finding = only(await outside(middle), "answers")
+    assert busy.held and finding.level is Level.GOOD
 
 
 async def test_agent_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

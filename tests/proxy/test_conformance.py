@@ -32,7 +32,7 @@ USER = {"X-Test-User": "ann"}
 
 @asynccontextmanager
 async def page(
-    layer: type[Layer] | None = None, *, replayable: bool = False
+    layer: type[Layer] | None = None, *, replayable: bool = False, patience: float = PATIENCE
 ) -> AsyncIterator[Page]:
     """A signed-in page of the real proxy, perhaps behind a layer, with a Hermes that answers."""
     async with ScriptedHermes(replayable=replayable) as hermes:
@@ -43,14 +43,14 @@ async def page(
             aiohttp.ClientSession() as client,
         ):
             try:
-                yield Page(url, client, headers=USER, patience=5.0)
+                yield Page(url, client, headers=USER, patience=patience)
             finally:
                 await app.aclose()
 
 
 async def conform(at: Page, *, only: Collection[str] = (), quick: bool = True) -> list[Result]:
     """What the kit finds."""
-    return await Suite(only=only, quick=quick).run(at, limit=100.0)
+    return await Suite(only=only, quick=quick).run(at, limit=600.0)
 
 
 def failures(results: list[Result]) -> dict[str, str]:
@@ -78,7 +78,7 @@ async def test_a_layer_without_a_fault_changes_nothing() -> None:
 @pytest.mark.parametrize(("fault", "title"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
 async def test_kit_names_the_fault(fault: type[Layer], title: str) -> None:
     """A door with one fault fails the check of that fault, with a reason."""
-    async with page(fault) as at:
+    async with page(fault, patience=5.0) as at:
         results = await conform(at, only=[title])
 
     named = failures(results)

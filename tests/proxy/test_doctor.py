@@ -178,13 +178,15 @@ async def other_site(answer: web.Response) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def visit(layer: type[Layer] = Layer, **options: Any) -> AsyncIterator[Visit]:
+async def visit(
+    layer: type[Layer] = Layer, agent: type[ScriptedHermes] = ScriptedHermes, **options: Any
+) -> AsyncIterator[Visit]:
     """A visit to the real proxy behind this layer."""
-    async with ScriptedHermes() as hermes:
+    async with agent() as hermes:
         settings = Settings(upstream_url=hermes.url, api_key=KEY, poll=0.05)
         app = create_app(settings, authenticate=user_of)
         async with serving(layer(app)) as url, aiohttp.ClientSession() as client:
-            page = Page(url, client, headers={"X-Test-User": "ann"}, patience=10.0)
+            page = Page(url, client, headers={"X-Test-User": "ann"}, patience=60.0)
             fields = {"signed_in": True, "key": KEY, "hermes_port": hermes.port, **options}
             try:
                 yield Visit(page, **fields)
@@ -192,8 +194,10 @@ async def visit(layer: type[Layer] = Layer, **options: Any) -> AsyncIterator[Vis
                 await app.aclose()
 
 
-async def outside(layer: type[Layer] = Layer, **options: Any) -> list[Finding]:
-    async with visit(layer, **options) as at:
+async def outside(
+    layer: type[Layer] = Layer, agent: type[ScriptedHermes] = ScriptedHermes, **options: Any
+) -> list[Finding]:
+    async with visit(layer, agent, **options) as at:
         return await examine(at)
 
 
@@ -323,6 +327,23 @@ async def test_events_in_one_heap() -> None:
     finding = only(await outside(EventsInOneHeap), "held back on the way")
     assert finding.level is Level.PROBLEM
     assert "proxy_buffering off" in finding.change
+
+
+async def test_events_that_were_held_up_once() -> None:
+    """A busy machine does so now and then; a web server that buffers does so each time."""
+
+    class HeldUpOnce(ScriptedHermes):
+        held = False
+
+        async def _turn(self, run: Any) -> None:
+            if not HeldUpOnce.held:
+                HeldUpOnce.held = True
+                run.say("message.delta", delta="word1")
+                await asyncio.sleep(1.5)
+            await super()._turn(run)
+
+    finding = only(await outside(agent=HeldUpOnce), "events ")
+    assert HeldUpOnce.held and finding.level is Level.GOOD
 
 
 async def test_events_that_are_compressed() -> None:
