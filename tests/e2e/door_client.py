@@ -12,7 +12,7 @@ from uuid import uuid4
 from websockets.asyncio.client import ClientConnection, connect
 
 Frame = dict[str, Any]
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 class DoorClient:

@@ -26,7 +26,8 @@ from demo.processes import Child, free_port, start, stop, wait_for
 from demo.settings import ROOT
 
 VERSIONS = ("0.19.0", "0.22.2.post1")
-START_SECONDS = 60.0
+# A deadline tells a hanging program from a busy machine; nothing waits for it to pass.
+PATIENCE = 150.0
 TOKEN = "e2e-token-0123456789abcdef"
 API_KEY = "e2e-api-key-0123456789abcdef"
 DELIVER_TOKEN = "e2e-deliver-0123456789abcdef"
@@ -121,7 +122,7 @@ class HermesProcess:
         request.add_header("Authorization", f"Bearer {self.api_key}")
         request.add_header("Content-Type", "application/json")
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as response:
+        with opener.open(request, timeout=PATIENCE) as response:
             return json.loads(response.read() or b"null")
 
     # Life
@@ -142,14 +143,14 @@ class HermesProcess:
     def stop(self) -> None:
         """SIGTERM to the gateway; returns when it has ended."""
         if self._gateway is not None:
-            stop([self._gateway], patience=20.0)
+            stop([self._gateway], patience=60.0)
 
     def kill(self) -> None:
         """SIGKILL to the gateway, as a crash; `revive()` starts it again."""
         assert self._gateway is not None
         with suppress(ProcessLookupError):
             self._gateway.process.send_signal(signal.SIGKILL)
-        self._gateway.process.wait(10)
+        self._gateway.process.wait(PATIENCE)
         stop([self._gateway], patience=1.0)  # what it has started itself
 
     def revive(self) -> None:
@@ -198,7 +199,7 @@ class HermesProcess:
             env={**home.environment(self.home), "PYTHONPATH": str(ROOT)},
             cwd=self.folder,
         )
-        wait_for(f"http://127.0.0.1:{self.model_port}/v1/models", [self._model], START_SECONDS)
+        wait_for(f"http://127.0.0.1:{self.model_port}/v1/models", [self._model], PATIENCE)
 
     def _write_home(self) -> None:
         model = home.Model(f"http://127.0.0.1:{self.model_port}/v1", MODEL)
@@ -239,6 +240,6 @@ class HermesProcess:
             env=self.process_environment(),
             cwd=self.folder,
         )
-        wait_for(f"{self.api_url}/health", [self._gateway], START_SECONDS)
+        wait_for(f"{self.api_url}/health", [self._gateway], PATIENCE)
         if self.door:
-            wait_for(f"http://127.0.0.1:{self.door_port}/health", [self._gateway], START_SECONDS)
+            wait_for(f"http://127.0.0.1:{self.door_port}/health", [self._gateway], PATIENCE)

@@ -30,7 +30,7 @@ from hermes_client_proxy.sse import Decoder
 from tests.e2e.hermes_process import HermesProcess
 
 SECRET = "e2e-session-secret-0123456789abcdef"
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,13 @@ class Door:
     async def stop(self) -> None:
         """SIGTERM, as a service manager would; returns when it has ended."""
         if self._child is not None:
-            await asyncio.to_thread(stop, [self._child], patience=15.0)
+            await asyncio.to_thread(stop, [self._child], patience=60.0)
 
     async def kill(self) -> None:
         """SIGKILL, as a crash."""
         assert self._child is not None
         self._child.process.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(self._child.process.wait, 10)
+        await asyncio.to_thread(self._child.process.wait, PATIENCE)
         await self.stop()
 
     @asynccontextmanager

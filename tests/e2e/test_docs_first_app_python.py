@@ -52,7 +52,7 @@ class Running:
     async def until(self, text: str) -> str:
         """What came up to `text`, which is then behind us."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while text not in self.output:
                 piece = await self.process.stdout.read(4096)
                 assert piece, f"it ended before {text!r}: {self.output}"
@@ -84,7 +84,7 @@ async def sample(code: str, folder: Path, environ: dict[str, str]) -> AsyncItera
 async def test_hello(tmp_path: Path, environ: dict[str, str]) -> None:
     async with sample(HELLO, tmp_path, environ) as app:
         await app.until("echo: hello\n")
-        assert await asyncio.wait_for(app.process.wait(), 20) == 0
+        assert await asyncio.wait_for(app.process.wait(), 60) == 0
 
 
 async def test_the_whole_app_does_what_the_page_says(
@@ -118,7 +118,7 @@ async def test_the_whole_app_does_what_the_page_says(
         await app.until("[not sent: ")
         assert app.process.stdin is not None
         app.process.stdin.close()
-        assert await asyncio.wait_for(app.process.wait(), 20) == 0
+        assert await asyncio.wait_for(app.process.wait(), 60) == 0
 
 
 async def test_a_wrong_token_ends_the_app_with_a_sentence(
@@ -126,7 +126,7 @@ async def test_a_wrong_token_ends_the_app_with_a_sentence(
 ) -> None:
     async with sample(APP, tmp_path, environ | {"MOBILE_TOKEN": "w" * 20}) as app:
         await app.until("the server refused the token")
-        assert await asyncio.wait_for(app.process.wait(), 20) == 1
+        assert await asyncio.wait_for(app.process.wait(), 60) == 1
     assert "Traceback" not in app.output
 
 

@@ -42,7 +42,7 @@ async def test_the_kit_finds_no_fault(
         sys.executable, "-m", "hermes_mobile.cli", "conform", hermes.door_url, "--hermes",
         "--token", SETTINGS["MOBILE_TOKEN"], "--extra", bound, "--extra", second,
         "--deliver", SETTINGS["MOBILE_DELIVER_TOKENS"], "--home", SETTINGS["MOBILE_HOME_DEVICE"],
-        "--brief", "--json", str(report),
+        "--brief", "--json", str(report), "--patience", "60",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=ROOT,
     )  # fmt: skip
     said, _ = await process.communicate()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from tests.e2e.door_client import DoorClient
-from tests.e2e.hermes_process import HermesProcess
+from tests.e2e.hermes_process import PATIENCE, HermesProcess
 
 
 class Ran(NamedTuple):
@@ -37,7 +37,7 @@ async def run(hermes: HermesProcess, *arguments: str) -> Ran:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()
     return Ran(process.returncode or 0, out.decode(), err.decode())
 
@@ -49,7 +49,7 @@ def device_on(hermes: HermesProcess, name: str = "") -> DoorClient:
 async def listed(hermes: HermesProcess, device: str) -> None:
     """Until Hermes' channel directory knows the device."""
     directory = hermes.home / "channel_directory.json"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not (directory.exists() and f'"{device}"' in directory.read_text()):
             await asyncio.sleep(0.05)
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from demo.processes import answers
-from tests.e2e.hermes_process import HermesProcess
+from tests.e2e.hermes_process import PATIENCE, HermesProcess
 
 
 def finished_run(hermes: HermesProcess, text: str, session: str, choice: str = "") -> Any:
     """Start a run, answer every approval with `choice`, return the run once it has ended."""
     run = hermes.api("/v1/runs", {"input": text, "session_id": session})["run_id"]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         state = hermes.api(f"/v1/runs/{run}")
         if state["status"] in ("completed", "failed", "cancelled"):
@@ -70,5 +70,5 @@ def test_the_adapter_works_as_a_directory_plugin(
     """Copied into the home, without the pip package: the door listens all the same."""
     hermes = new_hermes(directory_plugin=True)
 
-    assert answers(f"http://127.0.0.1:{hermes.door_port}/health")
+    assert answers(f"http://127.0.0.1:{hermes.door_port}/health", PATIENCE)
     assert (hermes.home / "plugins" / "mobile" / "plugin.yaml").is_file()

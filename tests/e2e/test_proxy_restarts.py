@@ -23,7 +23,7 @@ async def test_the_proxy_restarts_and_the_reader_gets_the_rest(
     hermes: HermesProcess, tmp_path: Path
 ) -> None:
     async with Door(hermes, tmp_path) as door, door.page("doc_restart") as page:
-        run_id = (await page.start("stream 60 100"))["runId"]
+        run_id = (await page.start("stream 150 100"))["runId"]
         reading = asyncio.create_task(page.read(run_id))
         seen = await page.read_until(run_id, "message.delta", 5)
         before = await read_until_closed(door, reading)
@@ -34,7 +34,7 @@ async def test_the_proxy_restarts_and_the_reader_gets_the_rest(
         rest = await page.read(run_id, before[-1].id)
 
         assert end_of(rest).kind == "run.completed"
-        whole = " ".join(f"word{n}" for n in range(1, 61))
+        whole = " ".join(f"word{n}" for n in range(1, 151))
         assert end_of(rest).data["output"] == whole
         if (await page.get("/health"))["runInterface"] == "replayable":
             assert text_of([*before, *rest]) == whole
@@ -47,7 +47,7 @@ async def test_the_proxy_is_killed_and_the_run_can_still_be_aborted(
     hermes: HermesProcess, tmp_path: Path
 ) -> None:
     async with Door(hermes, tmp_path) as door, door.page("doc_killed") as page:
-        run_id = (await page.start("stream 400 100"))["runId"]
+        run_id = (await page.start("stream 800 100"))["runId"]
         await page.read_until(run_id, "message.delta", 3)
         await door.kill()
         await door.start()

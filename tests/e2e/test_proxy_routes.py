@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -122,26 +121,31 @@ async def test_two_tabs_and_a_returning_one_see_the_same(door: Door) -> None:
             assert answer.status == 204
 
 
-async def test_events_come_apart_as_the_model_says_them(door: Door) -> None:
+async def test_events_come_apart_as_the_model_says_them(door: Door, hermes: HermesProcess) -> None:
     async with door.page("doc_gaps") as page:
-        events = await page.read((await page.start("stream 20 100"))["runId"])
+        run_id = (await page.start("stream 200 100"))["runId"]
+        events = await page.read_until(run_id, "message.delta", 60)
+        # Held back to the end, none would be here while the model still speaks.
+        run = await asyncio.to_thread(hermes.api, f"/v1/runs/{run_id}")
+        assert run["status"] == "running"
         times = [event.at for event in events if event.kind == "message.delta"]
-
-        gaps = sorted(b - a for a, b in zip(times, times[1:], strict=False))
-        # The model speaks every 100 ms. Held back, all words would come in one moment.
-        assert len(gaps) > 10 and gaps[len(gaps) // 2] > 0.05
+        gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+        # The model speaks every 100 ms. Held back for company, words would come in heaps; a busy
+        # machine may bring a few together.
+        assert len(gaps) == 59 and sum(gap > 0.05 for gap in gaps) >= 5, gaps
+        await page.post(f"/runs/{run_id}/abort", page.ids)
 
 
 async def test_abort_stops_the_agent_and_is_answered_calmly_again(door: Door) -> None:
     async with door.page("doc_abort") as page:
-        run_id = (await page.start("stream 400 100"))["runId"]
+        run_id = (await page.start("stream 800 100"))["runId"]
         await page.read_until(run_id, "message.delta", 2)
-        began = time.monotonic()
         for _ in range(2):
             answer = await page.post(f"/runs/{run_id}/abort", page.ids)
             assert answer["events"][0]["event"] in ("abort.started", "run.cancelled")
-        assert end_of(await page.read(run_id)).kind == "run.cancelled"
-        assert time.monotonic() - began < 20
+        events = await page.read(run_id)
+        # In the middle of it, not when it had said everything.
+        assert end_of(events).kind == "run.cancelled" and "word800" not in text_of(events)
         answer = await page.post(f"/runs/{run_id}/abort", page.ids)
         assert answer["events"] == [{"event": "run.cancelled", "run_id": run_id}]
 
@@ -186,8 +190,9 @@ async def test_a_run_is_started_once_for_one_key(door: Door) -> None:
         assert first["runId"] == again["runId"]
         await page.post("/runs", {**body, "message": "other"}, 409, **headers)
         await page.read(first["runId"])
-        await page.start("again")
+        running = (await page.start("stream 800 100"))["runId"]
         await page.start("at the same time", 409)
+        await page.post(f"/runs/{running}/abort", page.ids)
 
 
 async def test_a_failing_model_is_told_in_a_closed_sentence(door: Door) -> None:

@@ -13,7 +13,7 @@ from tests.e2e.door_client import DoorClient
 from tests.e2e.hermes_process import HermesProcess
 from tests.e2e.proxy_hermes import Door, end_of
 
-WORDS = " ".join(f"word{number}" for number in range(1, 61))
+WORDS = " ".join(f"word{number}" for number in range(1, 201))
 NewHermes = Callable[..., HermesProcess]
 
 
@@ -34,7 +34,7 @@ async def test_hermes_killed_at_each_step(new_hermes: NewHermes, tmp_path: Path)
         reading = asyncio.create_task(page.read(run_id))
         await page.read_until(run_id, "message.delta", 3)
         async with device("tel") as before:
-            await before.text("stream 60 100", "growing")
+            await before.text("stream 200 100", "growing")
             draft = await before.wait(lambda f: f["t"] == "message" and "word2" in f["text"])
             await before.wait(lambda f: f["t"] == "accepted")
             await killed_and_revived(hermes)
