@@ -12,6 +12,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,18 @@ def kept_secret(path: Path) -> str:
     made = secrets.token_urlsafe(32)
     write_secret(path, made + "\n")
     return made
+
+
+def refusal(home: Path, since: float) -> str | None:
+    """Why a gateway started at `since` (epoch seconds) did not open the device door, if it said so.
+
+    Hermes notes the reason of a platform that does not start, and keeps those of earlier starts.
+    """
+    try:
+        state = json.loads((home / "gateway_state.json").read_text(encoding="utf-8"))
+        entry = state["platforms"]["mobile"]
+        reason = entry["error_message"]
+        noted = datetime.fromisoformat(entry["updated_at"]).timestamp()
+    except (OSError, ValueError, LookupError, TypeError):  # not there, or half written
+        return None
+    return str(reason) if reason and noted >= since else None

@@ -109,10 +109,16 @@ class Demo:
             },
         )
         home.write_home(self.home, options)
+        launched = time.time()
         self._launch("Hermes Agent", [str(hermes), "gateway", "run"], "hermes.log", {})
-        wait_for(f"http://127.0.0.1:{api_port}/health", self._children, START_SECONDS)
+
+        def refused() -> str | None:
+            reason = home.refusal(self.home, launched)
+            return reason and f"The device door does not open: {reason}."
+
+        wait_for(f"http://127.0.0.1:{api_port}/health", self._children, START_SECONDS, refused)
         host = _reachable(settings.mobile_host)
-        wait_for(f"http://{host}:{mobile_port}/health", self._children, START_SECONDS)
+        wait_for(f"http://{host}:{mobile_port}/health", self._children, START_SECONDS, refused)
         web = self._browser_door(api_port, options.api_key)
         self._report(f"ws://{host}:{mobile_port}/ws", web, time.monotonic() - began)
 

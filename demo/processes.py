@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,15 +117,16 @@ def explain_death(child: Child) -> str:
 
 
 def port_is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Whether no other program listens there now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do it: a port whose old connections are still in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
+        except OSError as problem:
+            # An address that is not of this machine is another mistake.
+            return problem.errno != errno.EADDRINUSE
     return True
 
 
@@ -167,17 +169,24 @@ def answers(url: str, timeout: float = 2.0) -> bool:
         return False
 
 
-def wait_for(url: str, children: Sequence[Child], seconds: float) -> None:
-    """Wait until `url` answers.
+def wait_for(
+    url: str,
+    children: Sequence[Child],
+    seconds: float,
+    refused: Callable[[], str | None] = lambda: None,
+) -> None:
+    """Wait until `url` answers. `refused` says why it never will, where that is known.
 
     Raises:
-        StartError: one of `children` has died meanwhile, or `seconds` have passed.
+        StartError: one of `children` has died meanwhile, it is refused, or `seconds` have passed.
     """
     deadline = time.monotonic() + seconds
     while not answers(url):
         for child in children:
             if not child.alive():
                 raise StartError(explain_death(child))
+        if (reason := refused()) is not None:
+            raise StartError(reason)
         if time.monotonic() > deadline:
             logs = "\n".join(f"  The last lines of {c.log}:\n{last_lines(c.log)}" for c in children)
             raise StartError(f"{url} did not answer within {seconds:.0f} seconds.\n{logs}")

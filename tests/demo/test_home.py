@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import os
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
 
-from demo.home import Model, Options, config, environment, kept_secret, merged, write_home
+from demo.home import (
+    Model,
+    Options,
+    config,
+    environment,
+    kept_secret,
+    merged,
+    refusal,
+    write_home,
+)
 
 MODEL = Model("http://127.0.0.1:1/v1", "m", "model-key")
 
@@ -84,3 +94,20 @@ def test_a_secret_is_made_once_and_kept(tmp_path: Path) -> None:
     assert kept_secret(tmp_path / "token") == first
     assert len(first) >= 32
     assert mode(tmp_path / "token") == 0o600
+
+
+def test_why_hermes_did_not_open_the_door(tmp_path: Path) -> None:
+    """Only of this start, and only where there is a reason."""
+    state = tmp_path / "gateway_state.json"
+    noted = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert refusal(tmp_path, 0) is None
+    for text in ("", "[]", "{}", '{"platforms": []}', '{"platforms": {"mobile": 3}}', '{"platf'):
+        state.write_text(text)
+        assert refusal(tmp_path, 0) is None
+    entry = {"state": "fatal", "error_message": "no token", "updated_at": noted.isoformat()}
+    state.write_text(json.dumps({"platforms": {"mobile": entry}}))
+    assert refusal(tmp_path, noted.timestamp() - 1) == "no token"
+    assert refusal(tmp_path, noted.timestamp() + 1) is None
+    for missing in ({"error_message": None}, {"updated_at": None}, {"updated_at": "today"}):
+        state.write_text(json.dumps({"platforms": {"mobile": {**entry, **missing}}}))
+        assert refusal(tmp_path, 0) is None

@@ -173,6 +173,32 @@ def test_a_busy_port_is_explained_with_its_setting(setting: str, tmp_path: Path)
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"MOBILE_LOOPBACK_DELIVER": "perhaps"}, "MOBILE_LOOPBACK_DELIVER is 'perhaps'"),
+        ({"MOBILE_HOST": "0.0.0.0", "MOBILE_TOKEN": "short"}, "at least 16 are needed"),
+        ({"MOBILE_HOST": "192.0.2.1"}, "the door cannot listen on 192.0.2.1"),
+        ({"MOBILE_HOST": "no-such-host.invalid"}, "the door cannot listen on no-such-host"),
+    ],
+)
+def test_a_door_that_refuses_to_open_is_explained_at_once(
+    settings: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    """By the door's own words, also where a start before this one was refused for another."""
+    state = tmp_path / "demo" / "hermes-home" / "gateway_state.json"
+    state.parent.mkdir(parents=True)
+    earlier = '{"error_message": "of another start", "updated_at": "2026-01-02T03:04:05+00:00"}'
+    state.write_text(f'{{"platforms": {{"mobile": {earlier}}}}}')
+    with launched(tmp_path / "demo", **settings) as (process, log):
+        assert process.wait(PATIENCE) == 1
+
+    text = log.read_text()
+    assert said in text
+    assert "of another start" not in text and "did not answer within" not in text
+    assert "in use" not in text and "Traceback" not in text
+
+
 def test_a_second_demo_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     with launched(tmp_path / "demo") as (process, log):
         output(log, "Starting a real Hermes Agent", process)

@@ -113,6 +113,19 @@ def test_a_port_in_use_is_not_free() -> None:
     assert port_is_free("127.0.0.1", free_port())
 
 
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_an_address_that_is_not_here_is_not_a_port_in_use(host: str) -> None:
+    """The door says what is wrong with it."""
+    assert port_is_free(host, free_port())
+
+
+def test_waiting_ends_with_the_reason_of_who_refuses(tmp_path: Path) -> None:
+    reasons = iter([None, None, "the door says no"])
+
+    with pytest.raises(StartError, match="the door says no"):
+        wait_for(f"http://127.0.0.1:{free_port()}/health", [], PATIENCE, lambda: next(reasons))
+
+
 def test_a_free_port_is_given_to_nobody_else_meanwhile() -> None:
     """It is named long before its program listens there."""
     with socket.socket() as anybody:
