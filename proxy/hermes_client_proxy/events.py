@@ -40,6 +40,21 @@ _ERROR_FIELDS = frozenset(
 )
 # Fields that do so in an event which reports a failure.
 _FAILURE_FIELDS = frozenset({"message", "reason", "detail", "details", "cause", "hint"})
+# What a step left behind; of a step that failed these are the error's words too. A step's own
+# arguments (its name, its goal, its command) are not among them.
+_LEFT_BEHIND = _FAILURE_FIELDS | {
+    "preview",
+    "result",
+    "results",
+    "output",
+    "output_tail",
+    "summary",
+    "content",
+    "text",
+    "stdout",
+    "stderr",
+}
+_FAILED_STATUS = frozenset({"failed", "failure", "error", "errored", "timeout"})
 _REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TIMES = ("timestamp", "created_at", "updated_at", "started_at", "ended_at")
 
@@ -176,8 +191,7 @@ class Translator:
         if failure:
             sentence = INTERRUPTED if kind == "run.interrupted" else FAILED
             for field in _FAILURE_FIELDS & event.keys():
-                value = event[field]
-                if not (isinstance(value, str) and _REASON_CODE.fullmatch(value)):
+                if not _is_code(event[field]):
                     event[field] = sentence
         else:
             sentence = STEP_FAILED
@@ -185,9 +199,12 @@ class Translator:
         if kind in TERMINAL_EVENTS:
             for field in [name for name in event if name.endswith("_reason")]:
                 event[field] = _reason_code(event[field])
-        if kind == "tool.completed" and own and isinstance(event.get("preview"), str):
-            # What a tool that failed left behind is the error's words.
-            event["preview"] = STEP_FAILED
+        if kind not in TERMINAL_EVENTS and _step_failed(kind, event):
+            for field in _LEFT_BEHIND & event.keys():
+                if event[field] != sentence and not (
+                    field in _FAILURE_FIELDS and _is_code(event[field])
+                ):
+                    event[field] = _wordless(event[field])
         closed = {
             k: sentence if k in _ERROR_FIELDS and _speaks(v) else _without_errors(v)
             for k, v in event.items()
@@ -203,12 +220,39 @@ class Translator:
         return data
 
 
+def _step_failed(kind: str, event: dict[str, Any]) -> bool:
+    """Whether *event* tells that a step (a tool, a subagent) ended in failure."""
+    if kind.endswith((".failed", ".error")):
+        return True
+    if not kind.endswith((".completed", ".complete")):
+        return False
+    return bool(
+        event.get("error") or event.get("is_error") or str(event.get("status")) in _FAILED_STATUS
+    )
+
+
+def _wordless(value: Any) -> Any:
+    """*value* without words at any depth; numbers and the form of it stay."""
+    if isinstance(value, str):
+        return STEP_FAILED if value else value
+    if isinstance(value, list):
+        return [_wordless(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _wordless(item) for key, item in value.items()}
+    return value
+
+
+def _is_code(value: Any) -> bool:
+    """Whether *value* is a code and no words."""
+    return isinstance(value, str) and _REASON_CODE.fullmatch(value) is not None
+
+
 def _reason_code(value: Any) -> Any:
     """The code in the reason for an end; Hermes may write an error's words behind it."""
     if not isinstance(value, str) or not value:
         return value
     code = value.partition("(")[0]
-    return code if _REASON_CODE.fullmatch(code) else FAILED
+    return code if _is_code(code) else FAILED
 
 
 def _speaks(value: Any) -> bool:

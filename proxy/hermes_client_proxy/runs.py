@@ -63,6 +63,8 @@ class Run:
     gap_at: int = -1
     """The number that the log had reached when it last said that something is missing."""
     end_kind: str | None = None
+    counted: bool = True
+    """Whether it takes one of the places for running runs."""
     began: float = field(default_factory=time.monotonic)
     ended_at: float = 0.0
     on_end: list[Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=list)
@@ -224,8 +226,9 @@ class Runs:
             return self._runs[run_id]
         run = self._make(run_id, session_id, "", interface, trace)
         self._counters.runs["attached"] += 1
-        self._running[""] += 1
-        if not _has_ended(status):
+        run.counted = not _has_ended(status)
+        if run.counted:
+            self._running[""] += 1
             self._active.setdefault(session_id, run_id)
         run.task = self._spawn(self._follow(run, status))
         return run
@@ -289,7 +292,8 @@ class Runs:
     def _settle(self, run: Run) -> None:
         run.ended_at = time.monotonic()
         run.log.end()
-        self._leave(run.user)
+        if run.counted:
+            self._leave(run.user)
         if self._active.get(run.session_id) == run.run_id:
             del self._active[run.session_id]
         for work in run.on_end:

@@ -387,10 +387,12 @@ class Service:
         if reply.status == 200 and reply.data is not None:
             run.approvals.answered(request)
             resolved = reply.data.get("resolved")
+            if type(resolved) is int and resolved <= 0:
+                raise ProxyError(CONFLICT, _NOT_OPEN)
             return resolved if type(resolved) is int else 1
         if reply.code is not None and reply.status in (404, 409):
             run.approvals.answered(request)
-            raise ProxyError(CONFLICT, "This approval is not open any more; nothing was resolved.")
+            raise ProxyError(CONFLICT, _NOT_OPEN)
         if reply.code is not None:
             run.approvals.not_answered(request)
         else:
@@ -461,6 +463,7 @@ class Service:
             return "unavailable", None
 
 
+_NOT_OPEN = "This approval is not open any more; nothing was resolved."
 _OUTCOME_UNKNOWN = (
     "Hermes did not say whether the run was started, so it is not started again; "
     "look at the session before you send the message anew."

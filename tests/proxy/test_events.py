@@ -57,6 +57,40 @@ def test_a_failed_runs_reason_stays_if_it_is_a_code() -> None:
     assert out["message"] != "words of others"
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "tool.completed", "error": True},
+        {"event": "tool.completed", "error": "words of others"},
+        {"event": "tool.completed", "error": False, "is_error": True},
+        {"event": "tool.failed"},
+        {"event": "subagent.complete", "status": "failed", "goal": "its own"},
+        {"event": "subagent.complete", "status": "error"},
+        {"event": "x.error"},
+    ],
+)
+def test_what_a_failed_step_left_is_closed_and_its_own_words_stay(event: dict[str, Any]) -> None:
+    left = ("preview", "result", "output", "output_tail", "summary", "text", "message", "detail")
+    words = {name: "words of others" for name in left}
+    nested: dict[str, Any] = {"content": [{"text": "words of others"}], "stderr": {"a": "words of"}}
+
+    (out,) = run({"tool": "terminal", "command": "its own", **event, **words, **nested})
+
+    assert "words of" not in json.dumps(out)
+    assert out["tool"] == "terminal" and out["command"] == "its own"
+    assert out.get("goal") == event.get("goal") and out.get("status") == event.get("status")
+
+
+def test_what_a_good_step_left_stays() -> None:
+    for status in ("completed", None, ["failed"]):
+        event = {"event": "subagent.complete", "status": status, "summary": "all is well"}
+        assert run({**event, "error": None})[0]["summary"] == "all is well"
+    (out,) = run({"event": "tool.completed", "tool": "t", "error": False, "result": "fine"})
+    assert out["result"] == "fine"
+    (out,) = run({"event": "run.failed", "error": "words", "output": "the agent's own text"})
+    assert out["output"] == "the agent's own text"
+
+
 def test_sentences_of_our_own_stay() -> None:
     found = translator()
 

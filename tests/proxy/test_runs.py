@@ -585,6 +585,23 @@ async def test_an_approval_is_answered_once(replayable: bool) -> None:
         await browser.ask("POST", path, 409, json=approval(event["approvalId"]))
 
 
+@BOTH
+async def test_an_answer_that_resolved_nothing_is_a_conflict(replayable: bool) -> None:
+    async def nothing(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"run_id": hermes.last.run_id, "choice": "once", "resolved": 0})
+
+    async with SmallHermes(replayable=replayable) as hermes, browsing(hermes.url) as browser:
+        run_id = (await browser.start())["runId"]
+        hermes.last.say("approval.request", command="ls", request_id="req-1")
+        (event,) = data_of(await collect(browser, run_id, 1))
+        hermes.answers["POST /v1/runs/*/approval"] = nothing
+
+        for _ in range(2):
+            await browser.ask(
+                "POST", f"/runs/{run_id}/approval", 409, json=approval(event["approvalId"])
+            )
+
+
 async def test_two_open_approvals_on_the_older_interface_are_answered_in_order() -> None:
     async with SmallHermes() as hermes, browsing(hermes.url) as browser:
         run_id = (await browser.start())["runId"]
@@ -741,6 +758,35 @@ async def test_runs_are_limited_per_user_and_in_all() -> None:
         hermes.last.end()
         await until(lambda: browser.app.service.runs.running == 2)
         await start("cid")
+
+
+async def test_looking_at_ended_runs_takes_nobodys_place() -> None:
+    async with SmallHermes(replayable=True) as hermes:
+        async with browsing(hermes.url) as browser:
+            runs = []
+            for number in range(3):
+                session = f"mnote_doc_1_s{number}"
+                runs.append(((await browser.start(body={"sessionId": session}))["runId"], session))
+                hermes.last.end()
+        for run in hermes.runs.values():
+            # Its stream hangs: whoever looks waits for a while.
+            run.events.clear()
+        async with browsing(hermes.url, max_runs=1) as browser:
+            looks = [
+                asyncio.create_task(
+                    browser.ask(
+                        "POST",
+                        f"/runs/{run_id}/abort",
+                        json={**IDS, "sessionId": session},
+                    )
+                )
+                for run_id, session in runs
+            ]
+            await until(lambda: hermes.last.readers == 1)
+            assert (await browser.ask("GET", "/health"))["runningRuns"] == 0
+            await browser.start()
+            assert (await browser.ask("GET", "/health"))["runningRuns"] == 1
+            await asyncio.gather(*looks)
 
 
 async def test_streams_are_limited_per_user_and_in_all() -> None:
