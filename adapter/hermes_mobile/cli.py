@@ -107,10 +107,19 @@ def _parser() -> argparse.ArgumentParser:
         "running Hermes gateway of this machine, with its own secret; else the token is the first "
         "of MOBILE_DELIVER_TOKENS, else MOBILE_TOKEN (enough on loopback), or is asked.",
     )
-    send.add_argument("--to", required=True, metavar="DEVICE", help="device id, `mobile:` or not")
+    send.add_argument(
+        "--to", metavar="DEVICE", help="device id, `mobile:` or not (default: the home device)"
+    )
     send.add_argument("text", nargs="?", default="", help="the message; `-` reads standard input")
     send.add_argument("--file", action="append", default=[], metavar="PATH", help="attach a file")
     send.add_argument("--url", help="the door, when it is not this machine's gateway")
+    send.add_argument(
+        "--as",
+        dest="sender",
+        default="",
+        metavar="ID",
+        help="an id of this sender's own, for a door with a list of allowed devices",
+    )
     send.set_defaults(run=_send)
 
     conform = commands.add_parser(
@@ -312,7 +321,7 @@ def _send(args: argparse.Namespace) -> int:
             )
             if not _is_door_address(url):
                 return _complain(f"{url!r} is no address like ws://HOST:PORT/ws", WRONG_USE)
-            door = outside.Entrance(url, token)
+            door = outside.Entrance(url, token, sender=args.sender)
             asyncio.run(outside.deliver(args.to, text, args.file, at=door))
     except outside.NotDelivered as error:
         return _complain(f"not delivered: {error}", FAILED)

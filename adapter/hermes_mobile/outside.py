@@ -36,11 +36,16 @@ class NotDelivered(Exception):
 
 @dataclass(frozen=True)
 class Entrance:
-    """Where a door is and what opens it; `own`: it is the gateway's of this Hermes home."""
+    """Where a door is and what opens it.
+
+    `own`: it is the gateway's of this Hermes home. `sender`: the id that this sender goes by, for
+    a door with a list of allowed devices; "" for none.
+    """
 
     url: str
     token: str = field(repr=False)
     own: bool = False
+    sender: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ async def standalone_send(
 
 
 async def deliver(
-    target: str,
+    target: str | None,
     text: str,
     media_files: Sequence[Any] = (),
     *,
@@ -101,10 +106,11 @@ async def deliver(
 ) -> str:
     """Deliver a text and files to the device `target` (with or without `mobile:`).
 
-    `media_files`: paths, or pairs of a path and whether it is a voice message. `at`: another door
-    than that of this Hermes home's gateway. Returns the last frame's id. Raises `NotDelivered`.
+    None is the home device, as the door knows it. `media_files`: paths, or pairs of a path and
+    whether it is a voice message. `at`: another door than that of this Hermes home's gateway.
+    Returns the last frame's id. Raises `NotDelivered`.
     """
-    device = target_device(target)
+    device = None if target is None else target_device(target)
     if not text.strip() and not media_files:
         raise NotDelivered("there is neither text nor a file to deliver")
     files = [await _file(item, as_document) for item in media_files]
@@ -187,15 +193,25 @@ def _media(file: _File) -> dict[str, Any]:
 
 
 async def _hello(connection: ClientConnection, door: Entrance) -> None:
-    await connection.send(msgspec.json.encode({"t": "hello", "token": door.token}).decode())
+    hello: dict[str, Any] = {"t": "hello", "token": door.token}
+    if door.sender:
+        hello["device"] = {"id": door.sender}
+    await connection.send(msgspec.json.encode(hello).decode())
     frame = await _next(connection)
     if frame.get("t") == "ready":
         return
-    if not door.own:
+    code, why = frame.get("code"), str(frame.get("message"))
+    if "MOBILE_ALLOWED_DEVICES" in why:
         raise NotDelivered(
-            f"the mobile door refused the token ({frame.get('code')}): use one of its "
-            "MOBILE_DELIVER_TOKENS"
+            f"the mobile door lets only listed devices in ({code}: {why}): "
+            "name this sender with --as, by an id of its own that stands there"
         )
+    if not door.own and code == "auth_failed":
+        raise NotDelivered(
+            f"the mobile door refused the token ({code}): use one of its MOBILE_DELIVER_TOKENS"
+        )
+    if not door.own:
+        raise NotDelivered(f"the mobile door refused this sender ({code}: {why})")
     raise NotDelivered(
         f"the mobile door refused the gateway's own secret ({frame.get('code')}): it runs with "
         "another Hermes home, or the secret was removed while it ran; restart the gateway"
@@ -203,7 +219,7 @@ async def _hello(connection: ClientConnection, door: Entrance) -> None:
 
 
 async def _deliver_one(
-    connection: ClientConnection, message_id: str, device: str, payload: Mapping[str, Any]
+    connection: ClientConnection, message_id: str, device: str | None, payload: Mapping[str, Any]
 ) -> None:
     frame = {"t": "deliver", "id": message_id, "target": device, **payload}
     await connection.send(msgspec.json.encode(frame).decode())
@@ -215,7 +231,8 @@ async def _deliver_one(
         if answer.get("t") == "error" and answer.get("id") in (message_id, None):
             code = answer.get("code")
             if code == "device_offline":
-                raise NotDelivered(f"the device {device} is not connected")
+                named = "home device" if device is None else f"device {device}"
+                raise NotDelivered(f"the {named} is not connected")
             raise NotDelivered(
                 f"the mobile door refused the delivery ({code}): {answer.get('message')}"
             )

@@ -348,9 +348,41 @@ async def test_the_apps_own_token_is_enough_on_loopback(tmp_path: Path) -> None:
     assert text == "hello"
 
 
+async def test_send_without_a_target_goes_to_the_home_device(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", "0", MOBILE_HOME_DEVICE="tablet") as served:
+        arguments = ["hello", "--url", served.url]
+        text, _ = await received(served.url, tmp_path, arguments, MOBILE_TOKEN=TOKEN)
+        assert text == "hello"
+        away = await asyncio.to_thread(
+            run, tmp_path, "send", "hello", "--url", served.url, MOBILE_TOKEN=TOKEN
+        )
+        assert (away.returncode, "the home device is not connected" in away.stderr) == (1, True)
+        empty = await asyncio.to_thread(
+            run, tmp_path, "send", "--to", "", "hello", "--url", served.url, MOBILE_TOKEN=TOKEN
+        )
+        assert (empty.returncode, "no address of a device" in empty.stderr) == (1, True)
+
+
+async def test_send_where_only_listed_devices_may_come(tmp_path: Path) -> None:
+    """The list holds for services too: the sender names itself."""
+    settings = {"MOBILE_DELIVER_TOKENS": "d" * 20}
+    with serving(
+        tmp_path, "--port", "0", MOBILE_ALLOWED_DEVICES="tablet,backup", **settings
+    ) as served:
+        arguments = ["--to", "tablet", "hello", "--url", served.url]
+        text, _ = await received(served.url, tmp_path, [*arguments, "--as", "backup"], **settings)
+        assert text == "hello"
+        for sender in ([], ["--as", "unknown"]):
+            done = await asyncio.to_thread(run, tmp_path, "send", *arguments, *sender, **settings)
+            assert done.returncode == 1
+            assert "MOBILE_ALLOWED_DEVICES" in done.stderr and "--as" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "settings", "reason"),
     [
+        (["hello"], {}, "MOBILE_HOME_DEVICE is not set"),
+        (["--to", "away", "hello", "--as", "a/b"], {}, "device.id"),
         (["--to", "away", "hello"], {}, "away is not connected"),
         (["--to", "a/b", "hello"], {}, "no address of a device"),
         (["--to", "away"], {}, "neither text nor a file"),
