@@ -22,6 +22,8 @@ const ALLOWED: Config & { RETURN_DOM_FRAGMENT: true } = {
     ),
   ALLOWED_ATTR: ["align", "checked", "class", "disabled", "href", "start", "title", "type"],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto|tel):/i,
+  // The purifier holds every attribute to be an address that it does not know to be none.
+  ADD_URI_SAFE_ATTR: ["align", "start", "type"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
