@@ -112,7 +112,9 @@ class HermesProcess:
         """Bodies of all requests the model got, oldest first."""
         if not self.model_log.exists():
             return []
-        records = [json.loads(line) for line in self.model_log.read_text().splitlines()]
+        # The model may be in the middle of the next line.
+        whole = self.model_log.read_text().rpartition("\n")[0]
+        records = [json.loads(line) for line in whole.splitlines()]
         return [record["request"] for record in records if "request" in record]
 
     def api(self, path: str, body: object = None, *, method: str | None = None) -> Any:

@@ -38,8 +38,10 @@ async def received(client: DoorClient, mark: int, data: bytes) -> str:
 
 
 def asked_of_model(hermes: HermesProcess) -> str:
-    """The newest user message the model got."""
+    """The newest user message of a turn that the model got; a session's title is asked for too."""
     for request in reversed(hermes.model_requests()):
+        if not request.get("tools"):
+            continue
         for message in reversed(request["messages"]):
             if message["role"] == "user":
                 return str(message["content"])

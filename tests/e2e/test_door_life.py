@@ -7,6 +7,7 @@ import json
 import socket
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -26,7 +27,7 @@ async def state_of(hermes: HermesProcess, wanted: str) -> dict[str, Any]:
     async with asyncio.timeout(PATIENCE):
         while told.get("state") != wanted:
             await asyncio.sleep(0.1)
-            if path.exists():
+            with suppress(OSError, ValueError):  # not there yet, or just being written
                 told = json.loads(path.read_text()).get("platforms", {}).get("mobile", {})
     return told
 

@@ -53,7 +53,8 @@ class RecordingDoor:
     def _told(self, what: str) -> list[dict[str, Any]]:
         if not self._log.exists():
             return []
-        told = [json.loads(line) for line in self._log.read_text().splitlines()]
+        whole = self._log.read_text().rpartition("\n")[0]  # it may be in the middle of a line
+        told = [json.loads(line) for line in whole.splitlines()]
         return [line for line in told if what in line]
 
     @property
