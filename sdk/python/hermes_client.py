@@ -133,6 +133,8 @@ CLOSE_TOO_BIG = 1009
 CLOSE_TRY_LATER = 1013
 
 _SUPPORTS = ("accepted", "partial_edits")
+# Control and format characters, line and paragraph separators: the server takes none in an id.
+_NOT_IN_IDS = ("Cc", "Cf", "Zl", "Zp")
 _READY_TIMEOUT = 25.0  # the server may hold a hello back for up to 5 s
 _CLOSE_TIMEOUT = 2.0
 _LAG_EVENTS = 256  # from here on an unread revision is replaced by its newer one
@@ -1080,10 +1082,11 @@ class HermesClient:
         if device.id is not None and (
             not device.id.strip()
             or len(device.id) > 120
-            or any(c in ":/" or unicodedata.category(c) == "Cc" for c in device.id)
+            or any(c in ":/" or unicodedata.category(c) in _NOT_IN_IDS for c in device.id)
         ):
             raise ValueError(
-                "a device id has 1 to 120 characters, none of them ':', '/' or a control character"
+                "a device id has 1 to 120 characters, none of them ':', '/', a control character or"
+                " an invisible one"
             )
 
     def __repr__(self) -> str:

@@ -182,7 +182,10 @@ def test_an_unusable_token_is_refused(token: str) -> None:
         HermesClient("ws://h/ws", token=token)
 
 
-@pytest.mark.parametrize("id", ["", " ", "a:b", "a/b", "a\nb", "x" * 121, "\udcff"])
+@pytest.mark.parametrize(
+    "id",
+    ["", " ", "a:b", "a/b", "a\nb", "a\x85", "x" * 121, "\udcff", "a\u200b", "a\u202eb", "a\u2028"],
+)
 def test_an_unusable_device_id_is_refused(id: str) -> None:
     with pytest.raises(ValueError, match="device"):
         HermesClient("ws://h/ws", token=TOKEN, device=id)
