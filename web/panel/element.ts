@@ -194,7 +194,13 @@ export class HermesPanel extends LitElement {
   protected override render(): unknown {
     const words = this.#words;
     const model = this.#model;
-    return html`<section class="panel" aria-label=${this.heading || words.panel}>
+    // It stands in the direction of its own words; what people and agents write has one of its own.
+    return html`<section
+      class="panel"
+      lang=${words.tag}
+      dir="ltr"
+      aria-label=${this.heading || words.panel}
+    >
       ${this.#head(model)}
       ${
         model === undefined
@@ -414,7 +420,7 @@ export class HermesPanel extends LitElement {
         }</span
       >
       <span class="tool-name">${label}</span>
-      ${part.preview === "" ? nothing : html`<code title=${part.preview}>${part.preview}</code>`}
+      ${part.preview === "" ? nothing : html`<code dir="ltr" title=${part.preview}>${part.preview}</code>`}
       ${duration === "" ? nothing : html`<span class="detail">${duration}</span>`}
     </div>`;
   }
@@ -427,7 +433,11 @@ export class HermesPanel extends LitElement {
       ${
         part.command === ""
           ? nothing
-          : html`<pre tabindex="0" aria-label=${words.command}><code>${part.command}</code></pre>`
+          : html`<pre
+              tabindex="0"
+              dir="ltr"
+              aria-label=${words.command}
+            ><code>${part.command}</code></pre>`
       }
       ${part.description === "" ? nothing : html`<p class="detail">${part.description}</p>`}
       ${

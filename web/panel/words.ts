@@ -1,5 +1,7 @@
 /** Every text of the panel. */
 export const en = {
+  /** The language tag of these words. */
+  tag: "en",
   panel: "Hermes",
   sessions: "Conversations about this page",
   newSession: "New conversation",
@@ -87,6 +89,7 @@ export const en = {
 export type Words = typeof en;
 
 const ru: Words = {
+  tag: "ru",
   panel: "Hermes",
   sessions: "Разговоры об этой странице",
   newSession: "Новый разговор",
@@ -171,6 +174,7 @@ const ru: Words = {
 };
 
 const zh: Words = {
+  tag: "zh",
   panel: "Hermes",
   sessions: "关于此页面的对话",
   newSession: "新对话",

@@ -113,7 +113,7 @@ export class CardView extends View {
   #command(command: string): TemplateResult {
     const { words } = this;
     return html`<div class="command">
-      <pre tabindex="0" aria-label=${words.command}><code>${command}</code></pre>
+      <pre tabindex="0" dir="ltr" aria-label=${words.command}><code>${command}</code></pre>
       <button
         type="button"
         class="quiet"

@@ -16,6 +16,7 @@ interface Attached {
 
 /** Shown from this share of the longest text on. */
 const COUNT_FROM = 0.9;
+const PROBLEMS_TOLD = 3;
 
 export class ComposerView extends View {
   static override properties: PropertyDeclarations = {
@@ -74,21 +75,23 @@ export class ComposerView extends View {
 
   /** Takes files that were chosen, pasted or dropped. */
   attach(files: Iterable<File>): void {
-    this.problem = "";
+    const problems: string[] = [];
     const limit = Math.min(this.limits.media, MAX_MEDIA_BYTES);
     for (const file of files) {
       const kind = kindOf(file.type);
       if (file.size > limit) {
-        this.problem = this.words.fileTooBig(file.name, bytes(limit, this.language));
+        problems.push(this.words.fileTooBig(file.name, bytes(limit, this.language)));
       } else if (file.size === 0) {
-        this.problem = this.words.fileEmpty(file.name);
+        problems.push(this.words.fileEmpty(file.name));
       } else if (this.limits.kinds !== undefined && !this.limits.kinds.includes(kind)) {
-        this.problem = this.words.notAccepted(this.words.kind[kind] ?? kind);
+        problems.push(this.words.notAccepted(this.words.kind[kind] ?? kind));
       } else {
         const preview = kind === "image" ? URL.createObjectURL(file) : "";
         this.files = [...this.files, { id: randomId(), file, preview }];
       }
     }
+    // Of many files that are refused alike, a few tell enough.
+    this.problem = [...new Set(problems)].slice(0, PROBLEMS_TOLD).join(" ");
     this.focus();
   }
 

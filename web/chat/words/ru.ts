@@ -181,7 +181,7 @@ export const ru: Words = {
   settings: "Настройки",
   languageLabel: "Язык",
   theme: "Цвета",
-  themes: { auto: "Как на устройстве", light: "Светлые", dark: "Тёмные" },
+  themes: { auto: "Системные", light: "Светлые", dark: "Тёмные" },
   clear: "Очистить разговор",
   clearSure: "Все сообщения с этим агентом исчезнут из браузера. Агент сохранит свою память.",
   removeAgent: "Удалить агента",

@@ -539,10 +539,14 @@ describe("the chat by itself", () => {
       await chat.page.evaluate(() => {
         const data = new DataTransfer();
         data.items.add(new File([new Uint8Array(8 * 1024 * 1024 + 1)], "huge.bin"));
+        data.items.add(new File([], "empty.txt"));
+        data.items.add(new File(["good"], "good.txt"));
         const drop = { dataTransfer: data, bubbles: true, cancelable: true };
         document.querySelector(".shell")?.dispatchEvent(new DragEvent("drop", drop));
       });
       await chat.page.getByText("huge.bin is too large. At most 8 MB.").waitFor();
+      await chat.page.getByText("empty.txt is empty.").waitFor();
+      await chat.page.locator("hm-composer .tray").getByText("good.txt").waitFor();
       await chat.field.fill("x".repeat(12_001));
       await chat.page.getByText("12001 of 12000 characters").waitFor();
       expect(await chat.page.locator("hm-composer button[type=submit]").isDisabled()).toBe(true);
