@@ -99,7 +99,7 @@ async def _through_the_door(load: Load, runs: int) -> Watched:
         paths = [paths[number % runs] for number in range(load.streams)]
         seen = Seen()
         await open_all(port, paths, seen)
-        await asyncio.wait_for(seen.all_opened.wait(), 60)
+        await asyncio.wait_for(seen.all_opened.wait(), 300)
         if seen.ages:
             raise _TooEarly
         memory = (rss_of(process) - empty) / 1024 / load.streams
@@ -120,7 +120,7 @@ async def directly(load: Load) -> Watched:
 
 
 async def _all_closed(seen: Seen, load: Load) -> None:
-    limit = (load.delay + load.events * load.interval) / 1000 + 60
+    limit = (load.delay + load.events * load.interval) / 1000 + 300
     try:
         await asyncio.wait_for(seen.all_closed.wait(), limit)
     except TimeoutError:

@@ -57,7 +57,7 @@ async def soak(seconds: float, devices: int, browsers: int) -> Soaked:
         work += [_browser(port, number, until, soaked) for number in range(browsers)]
         watching = asyncio.create_task(_watch(door, proxy, soaked))
         try:
-            await asyncio.wait_for(asyncio.gather(*work), seconds + 60)
+            await asyncio.wait_for(asyncio.gather(*work), seconds + 300)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -82,7 +82,7 @@ async def _device(door: LoadServer, number: int, until: float, soaked: Soaked) -
                 answered = expect_size(client, _FILE_BYTES)
                 for frame in upload_frames(_FILE_BYTES, _FILE_BYTES // 4):
                     client.send(frame)
-                await asyncio.wait_for(answered, 30)
+                await asyncio.wait_for(answered, 120)
                 soaked.uploads += 1
             finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -92,7 +92,7 @@ async def _device(door: LoadServer, number: int, until: float, soaked: Soaked) -
 
             client.got = got
             ask(client, _EDITS, _INTERVAL_MS)
-            await asyncio.wait_for(finished, 30)
+            await asyncio.wait_for(finished, 120)
             soaked.turns += 1
         except (TimeoutError, RuntimeError):
             soaked.failed += 1
@@ -103,7 +103,7 @@ async def _browser(port: int, number: int, until: float, soaked: Soaked) -> None
     async with browser(port) as client:
         while time.monotonic() < until:
             path = await start(client, f"mnote_doc_1_b{number}")
-            async with asyncio.timeout(30), client.get(path) as stream:
+            async with asyncio.timeout(120), client.get(path) as stream:
                 body = await stream.read()
             if body.count(b"message.delta") == _EDITS - 1 and b"run.completed" in body:
                 soaked.runs += 1
