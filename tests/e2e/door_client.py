@@ -109,6 +109,16 @@ class DoorClient:
         """The end of a turn."""
         return await self.wait(lambda f: f["t"] == "avatar" and f["state"] == "idle", since=since)
 
+    async def rest(self, *, since: int = 0) -> None:
+        """A turn has ended since, and now an app would show nobody writing, typing or thinking.
+
+        An interrupted turn may end before the next one begins: one end need not be the last.
+        """
+        await self.idle(since=since)
+        await self.wait(
+            lambda _: (self.typing, self.avatar) == (False, "idle") and not self.unfinished()
+        )
+
     async def prompt(self, *, since: int = 0, **fields: Any) -> Frame:
         """A card with these fields."""
         return await self.wait(

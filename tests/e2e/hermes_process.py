@@ -9,6 +9,7 @@ free loopback ports, and everything is ended by process group at the end.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -107,6 +108,12 @@ class HermesProcess:
     def logs(self) -> str:
         """What the gateway has printed since its last start."""
         return self._gateway.log.read_text(errors="replace") if self._gateway else ""
+
+    async def logged(self, words: str) -> None:
+        """Until the owner can read these words: they need not be there before a device's are."""
+        async with asyncio.timeout(PATIENCE):
+            while words not in self.logs():
+                await asyncio.sleep(0.1)
 
     def model_requests(self) -> list[dict[str, Any]]:
         """Bodies of all requests the model got, oldest first."""

@@ -207,5 +207,5 @@ async def test_a_file_over_the_limit_is_explained(
         await client.idle(since=mark)
         assert shown(client, mark) == []
         assert not any(str(tmp_path) in text for text in client.texts(mark).values())
-    assert "why=too_big bytes=9437184 limit=8388608" in hermes.logs()
+    await hermes.logged("why=too_big bytes=9437184 limit=8388608")
     assert "huge.bin" not in hermes.logs()

@@ -32,13 +32,6 @@ async def state_of(hermes: HermesProcess, wanted: str) -> dict[str, Any]:
     return told
 
 
-async def logged(hermes: HermesProcess, words: str) -> None:
-    """Until the owner can read these words: they need not be there before the state is."""
-    async with asyncio.timeout(PATIENCE):
-        while words not in hermes.logs():
-            await asyncio.sleep(0.1)
-
-
 async def test_a_crash_leaves_a_clean_picture(new_hermes: Callable[..., HermesProcess]) -> None:
     """SIGKILL in the middle of an answer: the old one is ended, one new one comes."""
     hermes = new_hermes()
@@ -58,7 +51,7 @@ async def test_a_crash_leaves_a_clean_picture(new_hermes: Callable[..., HermesPr
         assert ended["id"] in broken and ended["text"].startswith("word1 word2")
         mark = client.frames.index(ended) + 1
         resumed = await client.wait(lambda f: f["t"] == "message" and f["final"], since=mark)
-        await client.idle(since=client.frames.index(resumed))
+        await client.rest(since=client.frames.index(resumed))
         fresh = client.texts(mark)
         assert [t for t, n in Counter(fresh.values()).items() if n > 1] == []
         assert client.unfinished() == []
@@ -126,7 +119,7 @@ async def test_a_busy_port_is_explained_and_tried_again(
         told = await state_of(hermes, "retrying")
         reason = told["error_message"]
         assert str(port) in reason and "MOBILE_PORT" in reason
-        await logged(hermes, reason)
+        await hermes.logged(reason)
     await state_of(hermes, "connected")
     async with DoorClient(f"ws://127.0.0.1:{port}/ws", hermes.token, "patient") as client:
         await client.text("hello")
@@ -141,7 +134,7 @@ async def test_without_a_token_the_door_stays_closed(
     told = await state_of(hermes, "fatal")
     assert "MOBILE_TOKEN" in told["error_message"]
     assert "secrets.token_urlsafe" in told["error_message"]
-    await logged(hermes, told["error_message"])
+    await hermes.logged(told["error_message"])
 
 
 async def test_a_weak_token_is_refused_on_a_public_address(

@@ -24,8 +24,9 @@ async def greeted(client: DoorClient) -> int:
     return len(client.frames)
 
 
-def assert_clean(client: DoorClient, since: int = 0) -> None:
-    """Nothing doubled, nothing half written, nobody typing."""
+async def assert_clean(client: DoorClient, since: int = 0) -> None:
+    """Nothing doubled, nothing half written, nobody typing once the turn is over."""
+    await client.rest(since=since)
     assert client.unfinished() == []
     assert client.changed_after_end() == []
     twice = [text for text, n in Counter(client.texts(since).values()).items() if n > 1]
@@ -48,7 +49,7 @@ async def test_a_text_is_answered(hermes: HermesProcess) -> None:
         ]
         assert kinds == ["avatarthinking", "typing", "avatarspeaking", "typingTrue", "avataridle"]
         assert list(client.texts(mark).values()) == ["echo: how are you"]
-        assert_clean(client)
+        await assert_clean(client)
 
 
 async def test_a_long_answer_joins_to_the_same_text(hermes: HermesProcess) -> None:
@@ -61,7 +62,7 @@ async def test_a_long_answer_joins_to_the_same_text(hermes: HermesProcess) -> No
         assert list(client.texts(mark).values()) == [prose(20000).strip()]
         frames = [f for f in client.frames[mark:] if f["t"] == "message"]
         assert max(len(f["text"]) for f in frames) <= 3500
-        assert_clean(client, mark)
+        await assert_clean(client, mark)
 
 
 async def test_a_streamed_answer_grows_under_one_id(hermes: HermesProcess) -> None:
@@ -96,7 +97,7 @@ async def test_text_behind_a_tool_is_a_message_of_its_own(
         assert len(texts) == 2
         assert "sleep 1" in texts[0]
         assert texts[1] == texts[1].strip()
-        assert_clean(client, mark)
+        await assert_clean(client, mark)
 
 
 async def test_stop_freezes_the_answer(hermes: HermesProcess) -> None:
@@ -112,7 +113,7 @@ async def test_stop_freezes_the_answer(hermes: HermesProcess) -> None:
         texts = list(client.texts(mark).values())
         assert len(texts) == 2
         assert texts[0].startswith("word1 word2")
-        assert_clean(client, mark)
+        await assert_clean(client, mark)
         await client.text("still there?")
         # Hermes may hand the stopped question over again, before this one.
         await client.message("still there?", since=mark)
@@ -126,10 +127,10 @@ async def test_a_second_message_interrupts_the_first(hermes: HermesProcess) -> N
         await client.wait(lambda f: f["t"] == "message" and "word6" in f["text"], since=mark)
         await client.text("second message")
         # Hermes may hand the interrupted question over again, before this one.
-        await client.message("second message", since=mark)
-        await client.idle(since=mark)
+        answer = await client.message("second message", since=mark)
+        await client.idle(since=client.frames.index(answer))
 
-        assert_clean(client, mark)
+        await assert_clean(client, mark)
         answers = [t for t in client.texts(mark).values() if "second message" in t]
         assert len(answers) == 1
 
@@ -145,7 +146,7 @@ async def test_a_failing_model_is_told_once(hermes: HermesProcess) -> None:
 
         if hermes.version == "0.19.0":
             assert len(client.texts(mark)) == 1
-        assert_clean(client, mark)
+        await assert_clean(client, mark)
         mark = len(client.frames)
         await client.text("once more")
         await client.message("once more", since=mark)
@@ -202,7 +203,7 @@ async def test_a_message_right_after_the_start_is_one_turn(
 
         states = [f["state"] for f in client.frames if f["t"] == "avatar"]
         assert states == ["thinking", "speaking", "idle"]
-        assert_clean(client)
+        await assert_clean(client)
 
 
 async def test_hermes_own_words_are_words(hermes: HermesProcess) -> None:

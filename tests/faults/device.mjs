@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
-const [, , root, url, token, device] = process.argv;
+const [, , root, url, token, device, pulse] = process.argv;
 const { HermesClient } = await import(pathToFileURL(`${root}/sdk/typescript/dist/index.js`).href);
 const { WebSocket } = createRequire(`${root}/sdk/typescript/package.json`)("ws");
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
@@ -16,7 +16,7 @@ const client = new HermesClient({
   device: { id: device },
   webSocket: WebSocket,
   presence: null,
-  timing: { pingAfter: 300, pongTimeout: 300, connectTimeout: 1500, backoffBase: 20, backoffCap: 100 },
+  timing: { pingAfter: Number(pulse), pongTimeout: Number(pulse), connectTimeout: 1500, backoffBase: 20, backoffCap: 100 },
 });
 client.on("message", ({ id, text, final }) => say({ message: { id, text, final } }));
 client.on("state", ({ phase }) => say({ state: phase }));

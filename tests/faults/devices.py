@@ -16,7 +16,7 @@ from hermes_client import HermesClient, Message
 from tests.faults.recording_door import TOKEN
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 90.0
+PATIENCE = 120.0
 
 
 class RecordingDoor:
@@ -141,14 +141,15 @@ class PythonDevice:
 
 @asynccontextmanager
 async def python_device(
-    port: int, folder: Path, device: str = "tel"
+    port: int, folder: Path, device: str = "tel", pulse: float = 0.3
 ) -> AsyncIterator[PythonDevice]:
+    """`pulse`: seconds between signs of life."""
     client = HermesClient(
         f"ws://127.0.0.1:{port}/ws",
         token=TOKEN,
         device=device,
         downloads=folder / "downloads",
-        heartbeat=0.3,
+        heartbeat=pulse,
         backoff=lambda attempt: 0.02,
         proxy=None,
     )
@@ -195,7 +196,9 @@ class NodeDevice:
 
 
 @asynccontextmanager
-async def node_device(port: int, folder: Path, device: str = "tel") -> AsyncIterator[NodeDevice]:
+async def node_device(
+    port: int, folder: Path, device: str = "tel", pulse: float = 0.3
+) -> AsyncIterator[NodeDevice]:
     process = await asyncio.create_subprocess_exec(
         "node",
         str(Path(__file__).with_name("device.mjs")),
@@ -203,6 +206,7 @@ async def node_device(port: int, folder: Path, device: str = "tel") -> AsyncIter
         f"ws://127.0.0.1:{port}/ws",
         TOKEN,
         device,
+        str(round(pulse * 1000)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=4 * 1024 * 1024,

@@ -37,11 +37,12 @@ async def test_between_taken_and_accepted_it_comes_twice_at_most(sdk: str, tmp_p
     async with (
         RecordingDoor(tmp_path) as door,
         FaultProxy(door.port, frames=True) as network,
-        SDKS[sdk](network.port, tmp_path) as device,
+        SDKS[sdk](network.port, tmp_path, pulse=60.0) as device,
     ):
         await device.send("first", "hello")
         await until(device, lambda: device.shown)
-        network.mute = True  # the door's `accepted` does not arrive
+        # The door's `accepted` does not arrive, and nobody gives the silent line up meanwhile.
+        network.mute = True
         await device.send("unsure", "hello again")
         while len(door.taken) < 2:
             await network.passed()

@@ -66,8 +66,7 @@ async def test_hermes_killed_at_each_step(new_hermes: NewHermes, tmp_path: Path)
             if anew["t"] == "prompt":
                 assert anew["id"] != card["id"]
                 await last.answer(anew, "deny")
-            await last.idle(since=mark)
-            assert not last.typing and not last.unfinished()
+            await last.rest(since=mark)
         # Another conversation notices nothing.
         async with device("new") as fresh:
             await fresh.text("hello")
