@@ -26,6 +26,8 @@ REST_TIMEOUT: Final = 2.0
 """Seconds after the answer for what is left of a request that was answered before its end."""
 MAX_HEAD: Final = 65_536
 """Bytes of a request's head."""
+MAX_READ_OVER: Final = 4_194_304
+"""Bytes of a refused request that are read over, so that its sender gets to read the answer."""
 MAX_WAITING: Final = 256
 """Connections that wait for (the rest of) a request; the oldest is closed for a new one."""
 MAX_WAITING_BYTES: Final = 33_554_432
@@ -46,6 +48,7 @@ class Doorstep(HttpToolsProtocol):
     _bytes = 0
     _in_head = True
     _whole = False
+    _refused = False
     _head_size = 0
     _first_bytes = b""
 
@@ -58,6 +61,11 @@ class Doorstep(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            self._head_size += len(data)
+            if self._head_size > MAX_READ_OVER:
+                self._give_up()
+            return
         if self._in_head:
             if not self._head_size:
                 self._first_bytes = data[:32]
@@ -68,8 +76,8 @@ class Doorstep(HttpToolsProtocol):
             while Doorstep._all_bytes > MAX_WAITING_BYTES:
                 self._send_one_away()
         super().data_received(data)
-        if self._in_head and self._head_size > MAX_HEAD:
-            self._give_up()
+        if self._in_head and self._head_size > MAX_HEAD and not self._refused:
+            self._refuse(400, f"The head of this request is larger than {MAX_HEAD} bytes.")
 
     def on_message_begin(self) -> None:
         self._in_head, self._whole, self._head_size = True, False, 0
@@ -96,11 +104,19 @@ class Doorstep(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP, or names a method that HTTP does not have, is refused in the contract's
         words too."""
-        trace_id, request_id = made_id("trace_"), made_id("req_")
         status, sentence = 400, "This is no HTTP request."
         method = _METHOD.match(self._first_bytes)
         if method is not None and method[1] not in _METHODS:
             status, sentence = 405, "HTTP has no such method; this server takes GET and POST."
+        elif self._in_head and self._head_size > MAX_HEAD:
+            sentence = f"The head of this request is larger than {MAX_HEAD} bytes."
+        self._refuse(status, sentence)
+
+    def _refuse(self, status: int, sentence: str) -> None:
+        if self._serving and self.cycle.response_started:
+            self._give_up()  # another answer is on its way
+            return
+        trace_id, request_id = made_id("trace_"), made_id("req_")
         body = msgspec.json.encode(ErrorBody(False, BAD_REQUEST, sentence, trace_id, request_id))
         head = [
             b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode()),
@@ -115,7 +131,13 @@ class Doorstep(HttpToolsProtocol):
         if status == 405:
             head.append(b"allow: GET, POST")
         self.transport.write(b"\r\n".join([*head, b"", body]))
-        self.transport.close()
+        if self._serving or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # Closed before the rest has come the connection would be reset, and the answer lost.
+        self._refused = True
+        self._wait(REST_TIMEOUT)
+        self.transport.write_eof()
 
     @property
     def _serving(self) -> bool:

@@ -168,6 +168,12 @@ def test_every_setting_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None
         (b"GET /api/hermes/client/models HTTP/9.9\r\n\r\n", 400),
         (b"POST /x HTTP/1.1\r\nContent-Length: abc\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+        (b"GET /?x=" + b"y" * 100_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 400),
+        (b"GET /?x=" + b"y" * 3_000_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nX: " + b"y" * 3_000_000 + b"\r\nHost: 127.0.0.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 500_000, 400),
+        (b"G" * 3_000_000, 400),
+        (b"{" * 3_000_000, 400),
     ],
     ids=lambda value: repr(value)[:24],
 )
@@ -175,6 +181,7 @@ async def test_what_is_no_http_has_the_error_body_too(raw: bytes, status: int) -
     async with serve(lines=3) as served:
         reader, writer = await asyncio.open_connection(*served.url.partition("//")[2].split(":"))
         writer.write(raw)
+        await writer.drain()
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         await writer.wait_closed()
