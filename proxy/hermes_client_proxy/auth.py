@@ -14,7 +14,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -323,17 +323,29 @@ def session_cookie(settings: Settings, scheme: str = "http") -> SessionCookie:
 
 def as_user(found: object) -> User | None:
     """What an Authenticate returned, as a User."""
-    return found if isinstance(found, User) and found.id else _user(found)
+    if not isinstance(found, User):
+        return _user(found)
+    user_id: object = found.id  # a host that checks no types may give a number
+    if isinstance(user_id, int) and not isinstance(user_id, bool):
+        return replace(found, id=str(user_id))
+    return found if _is_name(user_id) else None
 
 
 def _user(user_id: object, documents: object = None) -> User | None:
-    if not isinstance(user_id, str) or not 0 < len(user_id) <= MAX_USER_ID:
+    if not isinstance(user_id, str) or not _is_name(user_id) or len(user_id) > MAX_USER_ID:
         return None
     if documents is None:
         return User(user_id)
     if isinstance(documents, list):
         return User(user_id, frozenset(d for d in documents if isinstance(d, str)))
     return User(user_id, frozenset())  # a limit that cannot be read allows nothing
+
+
+def _is_name(user_id: object) -> bool:
+    """Whether this can name a user: text, and none that holds halves of characters."""
+    if not isinstance(user_id, str) or not user_id:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in user_id)
 
 
 def _cookie(request: Request, name: str) -> str | None:

@@ -56,7 +56,6 @@ _LEFT_BEHIND = _FAILURE_FIELDS | {
 }
 _FAILED_STATUS = frozenset({"failed", "failure", "error", "errored", "timeout"})
 _REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_TIMES = ("timestamp", "created_at", "updated_at", "started_at", "ended_at")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -127,9 +126,9 @@ class Translator:
         if kind == "tool.completed":
             for approval_id in self._approvals.tool_completed(event):
                 extra.append(self._own("approval.expired", approvalId=approval_id))
-        for field in _TIMES:
-            if isinstance(event.get(field), float):
-                event[field] = int(event[field])
+        for field, value in event.items():
+            if isinstance(value, float) and (field == "timestamp" or field.endswith("_at")):
+                event[field] = int(value)
         if isinstance(event.get("usage"), dict):
             event["usage"] = usage_or_null(event["usage"])
         event = self._closed(kind, event)

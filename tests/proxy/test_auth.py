@@ -287,13 +287,21 @@ async def test_a_token_is_checked_against_the_published_keys() -> None:
             assert await status(token()) == 200
 
 
-@pytest.mark.parametrize("found", [None, "", 7, True, [], "x" * 300, User(""), {"id": "ann"}])
+ANY: Any = User
+NOBODY: list[Any] = [None, "", 7, True, [], "x" * 300, "a\ud800", {"id": "ann"}]
+NOBODY += [ANY(name) for name in ("", "a\udfff", None, True, 1.5, b"ann")]
+
+
+@pytest.mark.parametrize("found", NOBODY)
 def test_what_is_no_user_is_nobody(found: Any) -> None:
     assert as_user(found) is None
 
 
 def test_a_name_or_a_user_is_one() -> None:
     assert as_user("ann") == as_user(User("ann"))
+    numbered: Any = 7
+    documents = frozenset({"doc_1"})
+    assert as_user(User(numbered, documents)) == User("7", documents)
 
 
 async def test_an_authenticate_that_fails_lets_nobody_in() -> None:

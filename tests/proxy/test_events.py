@@ -81,6 +81,14 @@ def test_what_a_failed_step_left_is_closed_and_its_own_words_stay(event: dict[st
     assert out.get("goal") == event.get("goal") and out.get("status") == event.get("status")
 
 
+def test_times_are_whole_seconds_and_durations_are_not() -> None:
+    times = {"timestamp": 5.75, "created_at": 6.5, "expires_at": 7.25, "duration": 0.25}
+    for kind in ("approval.request", "run.steered", "run.completed"):
+        (out,) = run({"event": kind, **times})
+        assert [out[name] for name in times] == [5, 6, 7, 0.25]
+        assert not any(isinstance(out[name], float) for name in list(times)[:3])
+
+
 def test_what_a_good_step_left_stays() -> None:
     for status in ("completed", None, ["failed"]):
         event = {"event": "subagent.complete", "status": status, "summary": "all is well"}
