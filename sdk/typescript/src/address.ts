@@ -2,7 +2,8 @@
 import { HermesError } from "./errors.ts";
 
 const ADDRESS = /^(wss?|https?):\/\/([^/?#\s]+)(\/[^?#\s]*)?(\?[^#\s]*)?(#.*)?$/i;
-const TOKEN_PARAMETER = /[?&](?:access_)?token=/i;
+/** Parameters by whose names people put secrets into addresses. */
+const SECRET_PARAMETER = /[?&;](?:[\w.-]*(?:token|secret|passw(?:or)?d)|(?:x-)?api[_-]?key)=/i;
 
 /**
  * `https://agent.example.com` -> `wss://agent.example.com/ws`.
@@ -20,7 +21,7 @@ export function doorAddress(url: string): string {
     );
   }
   const [, scheme = "", host = "", path = "", query = "", fragment = ""] = match;
-  if (host.includes("@") || fragment !== "" || TOKEN_PARAMETER.test(query)) {
+  if (host.includes("@") || fragment !== "" || SECRET_PARAMETER.test(decoded(query))) {
     throw new HermesError(
       "bad_url",
       "The agent's address must hold no token and no login: addresses end up in logs. Pass the token as `token`.",
@@ -28,4 +29,13 @@ export function doorAddress(url: string): string {
   }
   const secure = scheme.toLowerCase() === "wss" || scheme.toLowerCase() === "https";
   return `${secure ? "wss" : "ws"}://${host}${path === "" || path === "/" ? "/ws" : path}${query}`;
+}
+
+/** A name that is written in percents is the same name. */
+function decoded(query: string): string {
+  try {
+    return decodeURIComponent(query);
+  } catch {
+    return query;
+  }
 }

@@ -8,6 +8,7 @@ test.each([
   ["ws://[::1]:8787/ws", "ws://[::1]:8787/ws"],
   [" WSS://agent.example.com/hermes/ws ", "wss://agent.example.com/hermes/ws"],
   ["wss://agent.example.com/ws?node=2", "wss://agent.example.com/ws?node=2"],
+  ["wss://agent.example.com/ws?keyboard=%7A", "wss://agent.example.com/ws?keyboard=%7A"],
 ])("%s becomes %s.", (given, expected) => {
   expect(doorAddress(given)).toBe(expected);
 });
@@ -20,6 +21,10 @@ test.each([
   "wss:///ws",
   "wss://agent.example.com/ws?token=secret",
   "wss://agent.example.com/ws?a=1&access_token=secret",
+  "wss://agent.example.com/ws?%74oken=secret",
+  "wss://agent.example.com/ws?a=%zz&auth_token=secret",
+  "wss://agent.example.com/ws?API-Key=secret",
+  "wss://agent.example.com/ws?password=secret",
   "wss://user:secret@agent.example.com/ws",
   "wss://agent.example.com/ws#secret",
 ])("%j is refused, and the refusal does not repeat it.", (given) => {
