@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -11,6 +12,9 @@ from demo.settings import Settings
 
 
 def main() -> int:
+    # Into a pipe or a file Python writes by blocks, and who waits for the address would not see it.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     try:
         settings = Settings.from_environment(os.environ)
     except StartError as problem:

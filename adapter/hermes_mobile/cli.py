@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import getpass
+import io
 import logging
 import os
 import platform
@@ -40,6 +41,7 @@ WRONG_USE = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command; the exit status."""
+    _write_by_lines()
     args = _parser().parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING,
@@ -341,6 +343,12 @@ def _deliver_token() -> str:
     listed = os.environ.get("MOBILE_DELIVER_TOKENS", "").split(",")
     found = next((item.strip() for item in listed if item.strip()), "")
     return found or os.environ.get("MOBILE_TOKEN", "").strip() or _ask_token()
+
+
+def _write_by_lines() -> None:
+    """Into a pipe or a file too, where Python writes by blocks: somebody may wait for a line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 def _complain(sentence: str, status: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import io
 import logging
 import os
 import secrets
@@ -45,6 +46,9 @@ class _Server(uvicorn.Server):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit status."""
+    # Into a pipe or a file Python writes by blocks, and who waits for a line would not see it.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     parser = argparse.ArgumentParser(
         prog="hermes-client-proxy",
         description="A same-origin proxy between a web page and a Hermes Agent.",

@@ -25,7 +25,7 @@ PATIENCE = 180.0
 def environ(folder: Path, **more: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     ports = {"MOBILE_PORT": str(free_port()), "DEMO_WEB_PORT": str(free_port())}
-    return {**kept, **ports, "DEMO_HOME": str(folder), "PYTHONUNBUFFERED": "1", **more}
+    return {**kept, **ports, "DEMO_HOME": str(folder), **more}
 
 
 def output(log: Path, needle: str, process: subprocess.Popen[bytes]) -> str:

@@ -32,6 +32,7 @@ async def environ() -> AsyncIterator[dict[str, str]]:
     yield os.environ | {
         "MOBILE_URL": f"ws://127.0.0.1:{door.port}/ws",
         "MOBILE_TOKEN": TOKEN,
+        "PYTHONUNBUFFERED": "1",  # as in a terminal, which the pipes stand for
         "PYTHONPATH": str(ROOT / "sdk" / "python"),
     }
     await agent.close()

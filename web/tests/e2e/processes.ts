@@ -78,10 +78,12 @@ interface Started {
 }
 
 function start(command: string, args: string[], settings: Record<string, string>): Started {
-  const clean = Object.entries(process.env).filter(([name]) => !/^(MOBILE|MNOTE|DEMO)_/.test(name));
+  const clean = Object.entries(process.env).filter(
+    ([name]) => !/^(MOBILE|MNOTE|DEMO)_|^PYTHONUNBUFFERED$/.test(name),
+  );
   const child: ChildProcess = spawn(command, args, {
     cwd: ROOT,
-    env: { ...Object.fromEntries(clean), ...settings, PYTHONUNBUFFERED: "1" },
+    env: { ...Object.fromEntries(clean), ...settings },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let output = "";

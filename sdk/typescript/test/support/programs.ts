@@ -29,7 +29,6 @@ async function start(
     env: {
       PATH: process.env["PATH"],
       HOME: process.env["HOME"],
-      PYTHONUNBUFFERED: "1",
       ...environment,
     },
     stdio: ["ignore", "pipe", "pipe"],
