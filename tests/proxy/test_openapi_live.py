@@ -75,4 +75,4 @@ def url() -> Iterator[str]:
 )
 def test_every_operation_keeps_to_the_contract(case: Any, url: str) -> None:
     headers = {"X-Test-User": "ann", "Host": "localhost"}
-    case.call_and_validate(base_url=url, headers=headers, checks=CHECKED, timeout=20)
+    case.call_and_validate(base_url=url, headers=headers, checks=CHECKED, timeout=60)
