@@ -1,4 +1,5 @@
 /** `HermesPanelClient`: a web page's side of the browser door. */
+import { abortable } from "./abortable.ts";
 import { fullJitter } from "./backoff.ts";
 import { sleep, systemClock, type Clock } from "./clock.ts";
 import {
@@ -278,15 +279,16 @@ export class HermesPanelClient {
     let response: Response;
     let body: unknown;
     try {
-      response = await this.#fetch(this.#base + path, {
+      const asked = this.#fetch(this.#base + path, {
         ...init,
         headers: { Accept: "application/json", ...init.headers },
         cache: "no-store",
         credentials: "same-origin",
         signal: call.signal,
       });
-      if (!response.ok) throw await errorOfResponse(response, traceId);
-      body = await readJson(response);
+      response = await abortable(asked, call.signal);
+      if (!response.ok) throw await abortable(errorOfResponse(response, traceId), call.signal);
+      body = await abortable(readJson(response), call.signal);
     } catch (error) {
       signal?.throwIfAborted();
       if (error instanceof PanelError) throw error;

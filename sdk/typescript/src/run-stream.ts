@@ -4,6 +4,7 @@
  * A lost stream says nothing about the run, which goes on in Hermes: the stream is opened again
  * after the last event that was seen, and the run is over only when the proxy says so.
  */
+import { abortable } from "./abortable.ts";
 import { fullJitter } from "./backoff.ts";
 import { sleep, type Clock } from "./clock.ts";
 import { RUN_END_EVENTS, type RunEvent, type SessionDetail } from "./contract.ts";
@@ -83,15 +84,21 @@ export async function* runStream(
     try {
       const watchdog = new Watchdog(parts.clock, parts.silence, attempt, traceId);
       try {
-        const response = await parts.open(position, traceId, attempt.signal);
+        const response = await abortable(
+          parts.open(position, traceId, attempt.signal),
+          attempt.signal,
+          letGo,
+        );
         watchdog.fed();
         if (response.status === 204) {
           yield { kind: "gone", reason: "already_seen" };
           return;
         }
-        if (!response.ok) throw await errorOfResponse(response, traceId);
+        if (!response.ok) {
+          throw await abortable(errorOfResponse(response, traceId), attempt.signal);
+        }
         if (!isEventStream(response) || response.body === null) {
-          await response.body?.cancel();
+          letGo(response);
           throw new PanelError({
             code: "bad_answer",
             message: "The server answered with something else than the run's events.",
@@ -103,7 +110,7 @@ export async function* runStream(
         failures = 0;
         const decoder = new SseDecoder(position);
         let resumed = position;
-        for await (const events of chunksOf(response.body, decoder, watchdog)) {
+        for await (const events of chunksOf(response.body, decoder, watchdog, attempt.signal)) {
           for (const sse of events) {
             position = sse.lastEventId;
             const event = runEventOf(sse);
@@ -202,21 +209,28 @@ async function* chunksOf(
   body: ReadableStream<Uint8Array>,
   decoder: SseDecoder,
   watchdog: Watchdog,
+  signal: AbortSignal,
 ): AsyncGenerator<SseEvent[], void, undefined> {
   // A reader and not `for await`, which Safari's streams do not have.
   const reader = body.getReader();
   try {
     for (;;) {
       watchdog.fed();
-      const { done, value } = await reader.read();
+      const { done, value } = await abortable(reader.read(), signal);
       // While the consumer is busy with an event, silence is ours and not the stream's.
       watchdog.stop();
       if (done) return;
       yield decoder.push(value);
     }
   } finally {
-    await reader.cancel().catch(() => undefined);
+    // Not waited for: a stream that does not end would hold up the next attempt.
+    void reader.cancel().catch(() => undefined);
   }
+}
+
+/** Nobody reads this answer. */
+function letGo(response: Response): void {
+  void response.body?.cancel().catch(() => undefined);
 }
 
 function isEventStream(response: Response): boolean {
