@@ -279,6 +279,7 @@ class Service:
         if title is None:
             return
         wanted = title
+        refused = False
         try:
             for pause in _TITLE_PAUSES:
                 await asyncio.sleep(pause)
@@ -292,8 +293,13 @@ class Service:
                     reply = await self.upstream.set_title(trace, holder, wanted)
                     if reply.status == 200:
                         return
+                refused = reply.status != 404
         except (NoAnswer, ProxyError):
-            pass
+            refused = False
+        if not refused:
+            # The run ended before Hermes had made its session, or Hermes is away: the next run may
+            # do what this one could not.
+            self._titles.setdefault(session_id, title)
         log.warning("title_not_set", trace_id=trace.trace_id)
 
     # -- a run under way --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from hermes_client_proxy import service
 from tests.proxy.running import IDS, PATIENCE, SESSION, browsing, kinds_of
 from tests.proxy.small_hermes import KEY, SmallHermes, error, message_row, session_row
 from tests.proxy.test_runs import BOTH, until
@@ -192,6 +193,34 @@ async def test_however_hermes_says_that_a_title_is_taken_it_gets_a_suffix(status
         await until(lambda: len(titles) == 2)
 
     assert titles[0] == "Plan" and titles[1].startswith("Plan (") and len(titles[1]) < 13
+
+
+async def test_a_title_whose_first_run_made_no_session_comes_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patches: list[int] = []
+
+    async def patch(request: web.Request) -> web.StreamResponse:
+        known = SESSION in hermes.sessions
+        patches.append(200 if known else 404)
+        return web.json_response({}) if known else error(404, "session_not_found")
+
+    monkeypatch.setattr(service, "_TITLE_PAUSES", (0.0, 0.0))
+    async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+        hermes.answers["PATCH /api/sessions/*"] = patch
+        await browser.ask("POST", "/sessions", json={**IDS, "traceId": "trace_1", "title": "t"})
+        await browser.start()
+        hermes.last.end("cancelled")
+        await until(lambda: len(patches) == 2)
+        await browser.start("again")
+        hermes.sessions[SESSION] = session_row(SESSION)
+        hermes.last.end()
+        await until(lambda: len(patches) == 3)
+        await browser.start("and again")
+        hermes.last.end()
+        await until(lambda: browser.app.service.runs.running == 0)
+
+    assert patches == [404, 404, 200]
 
 
 async def test_a_title_that_cannot_be_set_fails_no_run() -> None:
