@@ -174,8 +174,6 @@ class Door:
         self._stopped = True
         for server in self._servers:
             server.close()
-        if self._heart is not None:
-            self._heart.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._rings_at = None, float("inf")
@@ -185,6 +183,8 @@ class Door:
         if waiting:
             await asyncio.wait(waiting, timeout=2.0)
         tasks = [*self._tasks, *self._hand_overs.values()]
+        if self._heart is not None:
+            tasks.append(self._heart)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
