@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 import aiohttp
 import psutil
 
-from .proxy.__main__ import Load, cpu_of, free_port, rss_of, running, upstream_with
+from demo.processes import free_port
+
+from .proxy.__main__ import Load, cpu_of, rss_of, running, upstream_with
 from .proxy.reader import Seen, open_all
 
 _USER = {"X-User": "bench"}

@@ -31,6 +31,7 @@ import psutil
 import uvloop
 
 from bench.proxy.reader import Seen, open_all
+from demo.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 _NGINX = """\
@@ -80,11 +81,6 @@ class Result:
     lost: int
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 @contextmanager
 def running(
     command: Sequence[str], port: int, more: Mapping[str, str] | None = None
@@ -97,7 +93,7 @@ def running(
         stdout=subprocess.DEVNULL,
     )
     try:
-        for _ in range(500):
+        for _ in range(5000):
             with socket.socket() as probe:
                 probe.settimeout(0.1)
                 if probe.connect_ex(("127.0.0.1", port)) == 0:

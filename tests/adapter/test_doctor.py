@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from demo.processes import free_port
 from hermes_mobile import SETTING_NAMES, doctor, doctor_command, doctor_outside, door_files
 from hermes_mobile.agents import ScriptedAgent
 from hermes_mobile.doctor import Finding, Level
@@ -251,8 +251,6 @@ async def test_port_of_another_program() -> None:
     async with relay(0, status=200) as port:
         found = await port_findings(port)
     assert only(found, "in use by another program").level is Level.PROBLEM
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.close()
 
     async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n")
@@ -266,8 +264,7 @@ async def test_port_of_another_program() -> None:
 
 async def test_free_port_and_impossible_host() -> None:
     """Nothing runs; or the address is not of this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        free = taken.getsockname()[1]
+    free = free_port()
     assert only(await port_findings(free), "no door is open").level is Level.NOTE
 
     elsewhere = settings(MOBILE_HOST="192.0.2.1", MOBILE_PORT=str(free))
@@ -428,9 +425,7 @@ async def test_address_that_is_no_door(status: int, part: str) -> None:
 
 async def test_nobody_there_and_wrong_token() -> None:
     """The address is dead; or the token is not the door's."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        dead = taken.getsockname()[1]
-    assert only(await outside(dead), "cannot be reached").level is Level.PROBLEM
+    assert only(await outside(free_port()), "cannot be reached").level is Level.PROBLEM
     async with door() as port:
         found = await examine(Visit(f"ws://127.0.0.1:{port}/ws", "not-the-token", idle=0.1))
     assert only(found, "does not know this token").level is Level.PROBLEM
