@@ -145,6 +145,6 @@ def test_the_samples_are_typed_and_tidy(tmp_path: Path) -> None:
                 cwd=ROOT,
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=600,
             )
             assert done.returncode == 0, done.stdout + done.stderr
