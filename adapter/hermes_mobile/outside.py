@@ -72,6 +72,11 @@ async def standalone_send(
     Returns `{"success": True, "message_id": …}` or `{"error": …}`, never raises.
     """
     named = send_target.named_on_command_line(sys.argv)
+    if named == "":
+        return {
+            "error": "`mobile:` names no device: nothing was sent; write mobile:<device id>, or "
+            "mobile for the home device"
+        }
     if named and send_target.parse(named)[0] != str(chat_id):
         # This Hermes could not read the address and took another device; see send_target.
         return {

@@ -226,7 +226,10 @@ def asked_device(*, limit: int = 60) -> str | None:
 
 
 def named_on_command_line(argv: Sequence[str]) -> str | None:
-    """The device in `hermes send --to mobile:<device>`; None for another command or no device."""
+    """The device in `hermes send --to mobile:<device>`, "" for `mobile:` with nothing behind it.
+
+    None for another command, another platform, or the platform alone.
+    """
     if "send" not in argv:
         return None
     for index, word in enumerate(argv):
@@ -235,8 +238,8 @@ def named_on_command_line(argv: Sequence[str]) -> str | None:
             value = argv[index + 1]
         elif word.startswith("--to="):
             value = word[len("--to=") :]
-        if value is not None and value.lower().startswith(f"{PLATFORM}:"):
-            return value.split(":", 1)[1].strip() or None
+        if value is not None and value.strip().lower().startswith(f"{PLATFORM}:"):
+            return value.split(":", 1)[1].strip()
     return None
 
 

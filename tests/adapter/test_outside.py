@@ -97,6 +97,20 @@ async def test_another_device_than_the_named_one_is_refused(
         assert "secret words" not in str(home.frames)
 
 
+@pytest.mark.parametrize("target", ["mobile:", "mobile: "])
+async def test_no_device_is_not_the_home_device(
+    door: Door, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """As of a script whose variable is empty; Hermes would take the home device."""
+    monkeypatch.setattr(sys, "argv", ["hermes", "send", "--to", target, "hi"])
+    async with device_on(door, "home") as home:
+        result = await outside.standalone_send(SimpleNamespace(extra={}), "home", "secret words")
+        assert "names no device" in result["error"] and "nothing was sent" in result["error"]
+        await home.send({"t": "ping", "ts": 1})
+        await home.wait(lambda f: f["t"] == "pong")
+        assert "secret words" not in str(home.frames)
+
+
 async def test_a_file_over_the_limit_stops_everything(door: Door, tmp_path: Path) -> None:
     """Nothing is delivered, not even the text."""
     big = tmp_path / "big.bin"
