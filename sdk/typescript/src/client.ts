@@ -102,6 +102,9 @@ export class HermesClient {
       bytes: options.outboxLimit?.bytes ?? 64 * 1024 * 1024,
     };
     this.#outbox = new Outbox(options.storage ?? memoryStorage(), this.#clock, limit, {
+      loaded: () => {
+        this.#delivery.pump();
+      },
       changed: (item) => {
         this.#sending.changed(item);
         this.#emitter.emit("outbox", item);

@@ -23,7 +23,12 @@ export interface OutboxEntry {
   readonly settle: { readonly accept: () => void; readonly reject: (error: HermesError) => void };
 }
 
+/** A storage that does not answer for this long holds the connection up no longer. Milliseconds. */
+const STORAGE_PATIENCE = 10_000;
+
 export interface OutboxListener {
+  /** What an earlier life left is here now: it may be sent. */
+  loaded(): void;
   changed(item: OutgoingItem): void;
   warning(warning: Warning): void;
 }
@@ -48,9 +53,22 @@ export class Outbox {
     this.#listener = listener;
   }
 
-  /** Brings back what an earlier life of the app left. Safe to call more than once. */
+  /**
+   * Brings back what an earlier life of the app left. Safe to call more than once. Where the storage
+   * hangs it is waited for in vain no longer than `STORAGE_PATIENCE`; what comes later is taken all the same.
+   */
   load(): Promise<void> {
-    this.#loaded ??= this.#load();
+    this.#loaded ??= new Promise((resolve) => {
+      const timer = this.#clock.setTimeout(() => {
+        this.#warn("The storage of the outbox does not answer; it is not waited for.", undefined);
+        resolve();
+      }, STORAGE_PATIENCE);
+      void this.#load().then(() => {
+        this.#clock.clearTimeout(timer);
+        resolve();
+        this.#listener.loaded();
+      });
+    });
     return this.#loaded;
   }
 
