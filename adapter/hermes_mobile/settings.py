@@ -295,10 +295,17 @@ def _origin(value: str) -> str:
 
 
 def _network(value: str) -> Network:
+    """A network as `ip_address` reads the addresses in it: no zone, IPv4-mapped is IPv4."""
+    address, slash, length = value.partition("/")
     try:
-        return ipaddress.ip_network(value, strict=False)
+        network = ipaddress.ip_network(address.partition("%")[0] + slash + length, strict=False)
     except ValueError:
         raise SettingsError(
             f"MOBILE_TRUSTED_PROXIES holds {_quoted(value)}: it must be an address or a network, "
             "like 127.0.0.1 or 10.0.0.0/8"
         ) from None
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+    return network

@@ -342,6 +342,22 @@ def test_whose_address_counts(remote: str, forwarded: list[str], seen: str) -> N
     assert address(remote, *forwarded) == seen
 
 
+@pytest.mark.parametrize(
+    ("proxies", "remote"),
+    [
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.0/104", "10.200.0.1"),
+        ("::ffff:0:0/96", "::ffff:198.51.100.4"),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.1"),
+        ("fe80::1%eth0", "fe80::1%eth1"),
+        ("fe80::%eth0/64", "fe80::2"),
+    ],
+)
+def test_a_proxy_is_known_however_its_address_is_written(proxies: str, remote: str) -> None:
+    assert address(remote, "203.0.113.7", proxies=proxies) == "203.0.113.7"
+    assert address("2001:db8::9", "203.0.113.7", proxies=proxies) == "2001:db8::9"
+
+
 def test_without_trusted_proxies_the_header_is_nothing() -> None:
     assert Peer.of("127.0.0.1", {"x-forwarded-for": ["1.1.1.1"]}, LOCAL).address == "127.0.0.1"
 
