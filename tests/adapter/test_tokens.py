@@ -347,7 +347,7 @@ def test_whose_address_counts(remote: str, forwarded: list[str], seen: str) -> N
     [
         ("::ffff:10.0.0.1", "10.0.0.1"),
         ("::ffff:10.0.0.0/104", "10.200.0.1"),
-        ("::ffff:0:0/96", "::ffff:198.51.100.4"),
+        ("::ffff:198.51.100.0/120", "::ffff:198.51.100.4"),
         ("::ffff:10.0.0.1", "::ffff:10.0.0.1"),
         ("fe80::1%eth0", "fe80::1%eth1"),
         ("fe80::%eth0/64", "fe80::2"),
