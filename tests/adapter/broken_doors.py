@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import html
 import itertools
 import json
+import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
+
+from hermes_mobile.conformance.contract import load
 
 from .man_in_the_middle import Conversation, Faithful, Raw, error
 
@@ -29,6 +34,7 @@ def named_by(title: str) -> Any:
 
 
 Frame = dict[str, Any]
+MAIN: str = load("door.json")["settings"]["MOBILE_TOKEN"]
 
 
 def _t(frame: Frame) -> str:
@@ -836,3 +842,198 @@ class OfflineNotTold(Out):
 class AudioStaysAudio(Out):
     def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
         return ({**frame, "kind": "audio"},) if frame.get("kind") == "voice" else (raw,)
+
+
+# --------------------------------------------------------------------------------------------------
+# What is said stays as it was said, and is told apart
+
+
+class Words(Out):
+    """A fault in the words of every message: `words` gives others in their place."""
+
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        return ({**frame, "text": self.words(frame["text"])},) if _t(frame) == "message" else (raw,)
+
+    def words(self, text: str) -> str:
+        raise NotImplementedError
+
+
+@named_by("text: marks of other languages stay as they are")
+class MarkupEscaped(Words):
+    def words(self, text: str) -> str:
+        return html.escape(text, quote=False)
+
+
+@named_by("text: marks of other languages stay as they are")
+class BlanksJoined(Words):
+    def words(self, text: str) -> str:
+        return re.sub("  +", " ", text)
+
+
+@named_by("text: line ends stay as they are")
+class LineEndsMadeOne(Words):
+    def words(self, text: str) -> str:
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+@named_by("text: invisible characters stay as they are")
+class ByteOrderMarksDropped(Words):
+    def words(self, text: str) -> str:
+        return text.replace("\ufeff", "")
+
+
+@named_by("text: nothing is composed or decomposed")
+class CharactersComposed(Words):
+    def words(self, text: str) -> str:
+        return unicodedata.normalize("NFC", text)
+
+
+@named_by("texts: every message has an id of its own")
+class IdsCountedOnEachConnection(Out):
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        if _t(frame) != "message":
+            return (raw,)
+        known = talk.state.setdefault("ids", {})
+        return ({**frame, "id": f"m-{known.setdefault(frame['id'], len(known))}"},)
+
+
+class Ids(Faithful):
+    """A fault in which ids of an app are one: `key` gives what counts of an id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own: dict[str, str] = {}
+
+    async def inward(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        if _t(frame) != "text" or not isinstance(frame.get("id"), str):
+            return (raw,)
+        key = self.key(frame["id"])
+        self._own[key] = frame["id"]
+        return ({**frame, "id": key},)
+
+    async def outward(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        return (
+            ({**frame, "id": self._own[frame["id"]]},) if frame.get("id") in self._own else (raw,)
+        )
+
+    def key(self, id: str) -> str:
+        raise NotImplementedError
+
+
+@named_by("turns: ids that differ in case or in white space are two ids")
+class IdsWithoutCase(Ids):
+    def key(self, id: str) -> str:
+        return id.lower()
+
+
+@named_by("turns: ids that differ in case or in white space are two ids")
+class IdsTrimmed(Ids):
+    def key(self, id: str) -> str:
+        return id.strip()
+
+
+@named_by("turns: ids that differ in their 128th character are two ids")
+class IdsCutTooSoon(Ids):
+    def key(self, id: str) -> str:
+        return id[:127]
+
+
+@named_by("deliveries: a delivery that came again on the sender's next connection is shown once")
+class DeliveriesForgottenWithTheConnection(In):
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        return ({**frame, "id": f"{frame['id']}-{id(talk)}"},) if _t(frame) == "deliver" else (raw,)
+
+
+# --------------------------------------------------------------------------------------------------
+# Turns, absence, and who comes in
+
+
+@named_by("texts: many revisions, and each state is told once")
+class SpeakingWithEveryRevision(Out):
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        return ({"t": "avatar", "state": "speaking"}, raw) if frame.get("edit") else (raw,)
+
+
+@named_by("texts: the states around a file")
+class NoRestBehindAFile(Out):
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        if _t(frame) in ("media", "message"):
+            talk.state["file"] = _t(frame) == "media"
+        return () if frame.get("state") == "idle" and talk.state.get("file") else (raw,)
+
+
+@named_by("texts: a ping is answered while the agent works")
+class DeafInATurn(Out):
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        held = talk.state.setdefault("held", [])
+        if frame.get("state") == "thinking":
+            talk.state["turn"] = True
+        if _t(frame) == "pong" and talk.state.get("turn"):
+            held.append(raw)
+            return ()
+        if frame.get("state") != "idle":
+            return (raw,)
+        talk.state["turn"], talk.state["held"] = False, []
+        return (raw, *held)
+
+
+@named_by("texts: what was said while a device was away")
+class NothingKeptForTheAbsent(Faithful):
+    async def outward(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        told = talk.state.setdefault("told", set())
+        known = talk.state.setdefault("asked", False)
+        if _t(frame) == "message" and not known and frame["id"] not in told:
+            return ()
+        return (raw,)
+
+    async def inward(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        talk.state["asked"] = talk.state.get("asked", False) or _t(frame) == "text"
+        return (raw,)
+
+
+@named_by("connection: a hello that comes late replaces nobody")
+class LateHelloReplaces(Faithful):
+    async def inward(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        if _t(frame) == "hello" and talk.device:
+            for other in self.conversations:
+                if other is not talk and other.device == talk.device:
+                    await other.end(4001, "replaced")
+        return (raw,)
+
+
+@named_by("connection: a part of a token opens nothing")
+class BeginningOfATokenIsEnough(In):
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        token = frame.get("token")
+        if _t(frame) == "hello" and isinstance(token, str) and MAIN.startswith(token) and token:
+            return ({**frame, "token": MAIN},)
+        return (raw,)
+
+
+@named_by("hello: a token with more behind it is another token")
+class TokensCut(In):
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        token = frame.get("token")
+        if _t(frame) == "hello" and isinstance(token, str) and token.startswith(MAIN):
+            return ({**frame, "token": MAIN},)
+        return (raw,)
+
+
+@named_by("hello: a device id keeps its letters as they are")
+class DeviceIdsInLowerCase(Out):
+    def spoil(self, talk: Conversation, frame: Frame, raw: Raw) -> Iterable[Any]:
+        if _t(frame) != "ready":
+            return (raw,)
+        id = frame["device"]["id"].lower()
+        return ({**frame, "session": f"mobile:{id}", "device": {**frame["device"], "id": id}},)
+
+
+@named_by("connection: compression is not taken up")
+class CompressionTakenUp(Faithful):
+    compression = "deflate"
+
+
+@named_by("connection: GET /health tells no secret")
+class HealthTellsTheToken(Faithful):
+    def health(self, body: bytes) -> bytes:
+        return json.dumps({**json.loads(body), "token": MAIN}).encode()

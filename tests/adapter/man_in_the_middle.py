@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import http
 import json
+import urllib.request
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -60,8 +61,14 @@ class Conversation:
 class Faithful:
     """Passes everything on. One object sees all conversations with a door."""
 
+    compression: str | None = None
+
     def __init__(self) -> None:
         self.conversations: list[Conversation] = []
+
+    def health(self, body: bytes) -> bytes:
+        """What the app gets in place of this answer of `GET /health`."""
+        return body
 
     def address(self, path: str, headers: dict[str, str]) -> str:
         """The path to ask the door for; `headers` may be changed."""
@@ -95,6 +102,9 @@ async def between(spoiler: Faithful, port: int) -> AsyncIterator[int]:
     lines: dict[ServerConnection, ClientConnection] = {}
 
     async def upgrade(app: ServerConnection, request: Request) -> Response | None:
+        if request.path == "/health":
+            body = spoiler.health(await asyncio.to_thread(_health, port))
+            return Response(200, "OK", Headers({"Content-Length": str(len(body))}), body)
         headers = {n: request.headers[n] for n in _PASSED_HEADERS if n in request.headers}
         path = spoiler.address(request.path, headers)
         try:
@@ -135,7 +145,7 @@ async def between(spoiler: Faithful, port: int) -> AsyncIterator[int]:
         "127.0.0.1",
         0,
         process_request=upgrade,
-        compression=None,
+        compression=spoiler.compression,
         max_size=None,
         ping_interval=None,
     )
@@ -146,6 +156,11 @@ async def between(spoiler: Faithful, port: int) -> AsyncIterator[int]:
         await server.wait_closed()
         for line in lines.values():
             await line.close()
+
+
+def _health(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+        return bytes(answer.read())
 
 
 async def _inward(spoiler: Faithful, talk: Conversation) -> None:

@@ -16,10 +16,11 @@ from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
+from websockets.asyncio.server import ServerConnection, serve
 
 from hermes_mobile import tokens
 from hermes_mobile.agents import ScriptedAgent
-from hermes_mobile.conformance import contract, report
+from hermes_mobile.conformance import contract, report, silence
 from hermes_mobile.conformance.contract import load
 from hermes_mobile.conformance.suite import (
     FAILED,
@@ -182,6 +183,104 @@ async def test_a_machine_that_was_busy_once_is_no_fault(monkeypatch: pytest.Monk
     assert busy.held and failures(results) == {}
 
 
+# What no man in the middle can be: it answers pings by itself, and reads for itself.
+
+
+@contextlib.asynccontextmanager
+async def small_door(**options: Any) -> AsyncIterator[int]:
+    """Answers hello, `long N` and pings of the protocol, bounds nothing; its port."""
+
+    async def handle(socket: ServerConnection) -> None:
+        waiting: asyncio.Queue[str] = asyncio.Queue()
+
+        async def write() -> None:
+            while True:
+                await socket.send(await waiting.get())
+
+        writer = asyncio.create_task(write())
+        try:
+            async for raw in socket:
+                frame = json.loads(raw)
+                if frame["t"] == "hello":
+                    waiting.put_nowait(
+                        json.dumps({**READY, "device": {**frame["device"], "name": ""}})
+                    )
+                elif frame["t"] == "text":
+                    text = "x" * 200_000 if frame["text"].startswith("long") else frame["text"]
+                    chunk = {"index": 0, "total": 1}
+                    told = {"t": "message", "id": frame["id"], "text": text, "chunk": chunk}
+                    waiting.put_nowait(json.dumps({**told, "final": True}))
+                elif frame["t"] == "ping":
+                    waiting.put_nowait(json.dumps({"t": "pong", "ts": frame["ts"]}))
+        finally:
+            writer.cancel()
+
+    async with serve(handle, "127.0.0.1", 0, compression=None, **options) as server:
+        yield next(iter(server.sockets)).getsockname()[1]
+
+
+READY = {
+    "t": "ready",
+    "v": 1,
+    "session": "mobile:x",
+    "avatar_url": "",
+    "capabilities": {
+        "text": True,
+        "voice": True,
+        "typing": True,
+        "avatar_states": ["idle", "thinking", "speaking"],
+        "media_in": ["image", "video", "document", "audio"],
+        "media_out": ["image", "voice", "video", "document", "animation"],
+        "prompts": ["exec_approval", "slash_confirm", "clarify"],
+        "edit": True,
+        "max_media_bytes": 8388608,
+        "max_text_chars": 12000,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "alive", "dead"),
+    [
+        ({"ping_interval": 0.3, "ping_timeout": 0.9}, "", ""),
+        ({"ping_interval": None}, "no WebSocket ping came", "still kept"),
+        ({"ping_interval": 0.1, "ping_timeout": 0.1}, "", "given up after"),
+    ],
+    ids=["as promised", "asks for no sign of life", "gives up too soon"],
+)
+async def test_silence(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], alive: str, dead: str
+) -> None:
+    """A silent client is asked for a sign of life, and given up without one, not sooner."""
+    monkeypatch.setattr(silence, "GIVEN_UP", 1.2)
+    monkeypatch.setattr(silence, "EARLY", 0.8)
+    monkeypatch.setattr(silence, "LATE", 1.5)
+    titles = (
+        "connection: a silent client that answers pings is kept",
+        "connection: a client without a sign of life is given up",
+    )
+    async with small_door(**options) as port:
+        target = dataclasses.replace(at(port, patience=PATIENCE), offers=frozenset())
+        results = await Suite(target, only=titles).run()
+
+    named = failures(results)
+    for title, reason in zip(titles, (alive, dead), strict=True):
+        assert reason in named[title] if reason else title not in named, named
+
+
+async def test_a_door_that_keeps_everything_for_who_reads_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It must cut such a client off."""
+    monkeypatch.setattr(silence, "MANY_ANSWERS", 30)
+    title = "crowds: who reads nothing is cut off, and holds nobody up"
+    async with small_door(ping_interval=None) as port:
+        target = dataclasses.replace(at(port, patience=0.3), offers=frozenset())
+        results = await Suite(target, only=[title]).run()
+
+    assert "was not cut off" in failures(results)[title]
+
+
 def test_faults_are_many_and_differ() -> None:
     """Every part of the contract has a door that breaks it."""
     assert len(FAULTS) >= 50
@@ -240,7 +339,7 @@ async def test_a_quick_run_leaves_crowds_out() -> None:
     reasons = {check.title: check.missing for check in Suite(at(1), quick=True).checks}
 
     crowds = [reason for title, reason in reasons.items() if title.startswith("crowds: ")]
-    assert len(crowds) == 3
+    assert len(crowds) == 4
     assert all("--quick" in str(reason) for reason in crowds)
 
 
@@ -427,6 +526,54 @@ async def test_nobody_there() -> None:
     status, out, _ = await _command(1, "--token", "contract-main-token")
     assert status == 2
     assert "Nothing can be checked" in out
+
+
+class _Answers(asyncio.Protocol):
+    """Says the same to everyone: `said` (in bytes; none: nothing at all, for ever)."""
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._said:
+            self._transport.write(self._said)
+            self._transport.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", "answered with HTTP 200"),
+        (
+            b"HTTP/1.1 301 Moved\r\nLocation: https://a.example/\r\nContent-Length: 0\r\n\r\n",
+            "sends on to https://a.example/",
+        ),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "no connection"),
+        (b"", "timed out"),
+    ],
+    ids=["a web page", "a redirect", "no HTTP", "nothing"],
+)
+async def test_what_is_no_door(tmp_path: Path, said: bytes, told: str) -> None:
+    """Status 2 with its reason in every report; the token goes nowhere else."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Answers(said), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        status, out, err = await _command(
+            port, "--token", "contract-main-token", "--patience", "1",
+            "--json", "-", "--junit", str(tmp_path / "j.xml"),
+        )  # fmt: skip
+
+    assert status == 2
+    report = json.loads(out)
+    assert told in report["problem"] and "Nothing can be checked" in err
+    assert report["summary"] == {"passed": 0, "failed": 0, "not_run": 0}
+    errors = list(ElementTree.parse(tmp_path / "j.xml").iter("error"))
+    assert [error.get("message") for error in errors] == [report["problem"]]
 
 
 async def _command(port: int, *arguments: str) -> tuple[int, str, str]:

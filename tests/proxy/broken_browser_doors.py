@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -136,7 +137,7 @@ class CorsForAll(Layer):
         return status, body
 
 
-@named_by("same origin: a write as text/plain")
+@named_by("same origin: POST /sessions as text/plain")
 class EveryContentType(Layer):
     def incoming(self, scope: Scope) -> None:
         if scope["method"] == "POST":
@@ -317,3 +318,303 @@ class AbortSaysNothing(JsonLayer):
 class ApprovalWithoutId(Layer):
     def part(self, scope: Scope, data: bytes) -> bytes:
         return re.sub(rb'"approvalId":"[^"]*",?', b"", data)
+
+
+# Origins that only look like ours, other types, and what an answer is
+
+
+@named_by("same origin: GET /models with an Origin of another port")
+class EveryPortIsOurs(Layer):
+    def incoming(self, scope: Scope) -> None:
+        host = dict(scope["headers"]).get(b"host", b"")
+        ours = b"http://" + host.partition(b":")[0] + b":"
+        _origins(scope, lambda origin: b"http://" + host if origin.startswith(ours) else origin)
+
+
+@named_by("same origin: POST /runs with an Origin of another scheme")
+class EverySchemeIsOurs(Layer):
+    def incoming(self, scope: Scope) -> None:
+        _origins(scope, lambda origin: origin.replace(b"https://127.", b"http://127."))
+
+
+@named_by("same origin: GET /events/* with an Origin that begins like ours")
+class BeginningOfAnOriginIsEnough(Layer):
+    def incoming(self, scope: Scope) -> None:
+        ours = b"http://" + dict(scope["headers"]).get(b"host", b"")
+        _origins(scope, lambda origin: ours if origin.startswith(ours) else origin)
+
+
+@named_by("same origin: GET /models with an Origin that names ours as a user")
+class UserOfAnOriginIsEnough(Layer):
+    def incoming(self, scope: Scope) -> None:
+        _origins(scope, lambda origin: origin.partition(b"@")[0])
+
+
+def _origins(scope: Scope, change: Callable[[bytes], bytes]) -> None:
+    scope["headers"] = [(n, change(v) if n == b"origin" else v) for n, v in scope["headers"]]
+
+
+class AnyType(Layer):
+    """Takes every write of its route for JSON."""
+
+    route = ""
+
+    def incoming(self, scope: Scope) -> None:
+        if scope["path"].endswith(self.route):
+            scope["headers"] = [
+                (n, b"application/json" if n == b"content-type" else v) for n, v in scope["headers"]
+            ]
+
+
+@named_by("same origin: POST /runs as text/plain")
+class RunsOfAnyType(AnyType):
+    route = "/runs"
+
+
+@named_by("same origin: POST /runs/*/abort as application/x-www-form-urlencoded")
+class AbortsOfAnyType(AnyType):
+    route = "/abort"
+
+
+@named_by("same origin: POST /runs/*/approval as application/jsonp")
+class ApprovalsOfAnyType(AnyType):
+    route = "/approval"
+
+
+@named_by("answers: models")
+class AnswersArePages(Layer):
+    def answer(self, scope: Scope, status: int, headers: Headers, body: bytes) -> tuple[int, bytes]:
+        kind = b"text/html"
+        headers[:] = [(n, kind if n == b"content-type" else v) for n, v in headers]
+        return status, body
+
+
+@named_by("answers: an unknown route")
+class ErrorsSayNothing(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        return told if status == 200 else {**told, "message": ""}
+
+
+@named_by("answers: models")
+class MethodsForOthers(Layer):
+    def answer(self, scope: Scope, status: int, headers: Headers, body: bytes) -> tuple[int, bytes]:
+        headers.append((b"access-control-allow-methods", b"*"))
+        return status, body
+
+
+@named_by("answers: a trace id in the query comes back in an error")
+class ErrorsTracedAnew(Layer):
+    def answer(self, scope: Scope, status: int, headers: Headers, body: bytes) -> tuple[int, bytes]:
+        if status < 400 or not body:
+            return status, body
+        headers[:] = [(n, b"anew" if n == b"x-trace-id" else v) for n, v in headers]
+        return status, json.dumps({**json.loads(body), "traceId": "anew"}).encode()
+
+
+@named_by("answers: which trace id counts")
+class HeaderTraceFirst(Layer):
+    def incoming(self, scope: Scope) -> None:
+        if b"x-trace-id" in dict(scope["headers"]):
+            query = scope["query_string"]
+            scope["query_string"] = re.sub(rb"&?traceId=[^&]*", b"", query)
+
+
+@named_by("answers: every request has ids of its own")
+class OneRequestId(Layer):
+    def answer(self, scope: Scope, status: int, headers: Headers, body: bytes) -> tuple[int, bytes]:
+        headers[:] = [(n, b"req_1" if n == b"x-request-id" else v) for n, v in headers]
+        return status, body
+
+
+# What is listed
+
+
+@named_by("answers: models")
+class DefaultModelOfNoList(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "defaultModel": "nobody"} if "models" in told else told
+
+
+@named_by("answers: health tells a stranger no secret")
+class HealthTellsWhereHermesIs(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "hermes": "http://10.0.0.5:8642"} if "configured" in told else told
+
+
+@named_by("answers: health needs no sign-in")
+class HealthIsWrong(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "upstream": "unavailable"} if "configured" in told else told
+
+
+@named_by("answers: limit=200 is taken")
+class LimitOneTooLow(Layer):
+    def incoming(self, scope: Scope) -> None:
+        scope["query_string"] = scope["query_string"].replace(b"limit=200", b"limit=201")
+
+
+@named_by("runs: the session in its document's list")
+class SessionsOfAllDocuments(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        for row in told.get("sessions", [])[:1]:
+            told["sessions"].append({**row, "sessionId": "mnote_other_trace_1"})
+        return told
+
+
+@named_by("runs: the session in its document's list")
+class TimesInMilliseconds(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        for row in told.get("sessions", []):
+            row["updatedAt"] *= 1000
+        return told
+
+
+@named_by("runs: the newest sessions, as many as limit says")
+class OldestFirst(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        told.get("sessions", []).reverse()
+        return told
+
+
+@named_by("runs: a title that came with the session")
+class TitlesForgotten(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        for row in told.get("sessions", []):
+            row["title"] = ""
+        return told
+
+
+@named_by("runs: the session afterwards")
+class MessagesTwice(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "messages": told["messages"] * 2} if "messages" in told else told
+
+
+# What an event holds
+
+
+class Events(Layer):
+    """A fault in the data of one kind of event: `change` gives another in its place, or None."""
+
+    kind = ""
+
+    def part(self, scope: Scope, data: bytes) -> bytes:
+        def changed(found: re.Match[bytes]) -> bytes:
+            told = json.loads(found[2])
+            if told.get("event") != self.kind:
+                return found[0]
+            other = self.change(told)
+            return b"" if other is None else found[1] + json.dumps(other).encode() + b"\n\n"
+
+        return re.sub(rb"(id:[^\n]*\ndata: ?)([^\n]*)\n\n", changed, data)
+
+    def change(self, told: dict[str, Any]) -> dict[str, Any] | None:
+        raise NotImplementedError
+
+
+@named_by("runs: a run from its start to its end")
+class WordsWithoutBlanks(Events):
+    kind = "message.delta"
+
+    def change(self, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "delta": told["delta"].strip()}
+
+
+@named_by("runs: a run from its start to its end")
+class OneWordLost(Events):
+    kind = "message.delta"
+
+    def change(self, told: dict[str, Any]) -> dict[str, Any] | None:
+        return None if told["delta"].strip() == "word3" else told
+
+
+@named_by("runs: a run from its start to its end")
+class NoOutput(Events):
+    kind = "run.completed"
+
+    def change(self, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "output": ""}
+
+
+@named_by("runs: a run from its start to its end")
+class NoUsage(Events):
+    kind = "run.completed"
+
+    def change(self, told: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in told.items() if name != "usage"}
+
+
+@named_by("runs: a run from its start to its end")
+class EventTimesInMilliseconds(Events):
+    kind = "message.delta"
+
+    def change(self, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "timestamp": 1_796_037_277_130}
+
+
+@named_by("runs: an approval is answered by its id")
+class ApprovalWithoutChoices(Events):
+    kind = "approval.request"
+
+    def change(self, told: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in told.items() if name != "choices"}
+
+
+@named_by("runs: an approval is answered by its id")
+class ApprovalWithoutCommand(Events):
+    kind = "approval.request"
+
+    def change(self, told: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in told.items() if name != "command"}
+
+
+@named_by("runs: an approval is answered by its id")
+class NobodyResponded(Events):
+    kind = "approval.responded"
+
+    def change(self, told: dict[str, Any]) -> None:
+        return None
+
+
+@named_by("runs: an approval is answered by its id")
+class AnotherChoiceIsTold(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "choice": "once"} if "choice" in told else told
+
+
+@named_by("runs: abort, and its end on the stream")
+class AbortOfAnotherRun(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        return {**told, "runId": "run_zzz"} if scope["path"].endswith("/abort") else told
+
+
+@named_by("runs: abort, and its end on the stream")
+class AbortGuessesTheEnd(JsonLayer):
+    def change(self, scope: Scope, status: int, told: dict[str, Any]) -> dict[str, Any]:
+        if scope["path"].endswith("/abort") and told["events"]:
+            told["events"][0]["event"] = "run.cancelled"
+        return told
+
+
+@named_by("runs: words come as they are said")
+class WordsInHeaps(Layer):
+    """Every write waits until one second has passed since the last."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(app)
+        self._held: dict[int, tuple[float, bytes]] = {}
+
+    def part(self, scope: Scope, data: bytes) -> bytes:
+        now = time.monotonic()
+        began, held = self._held.pop(id(scope), (now, b""))
+        held += data
+        if now - began > 1.0 or b'"run.' in held:
+            return held
+        self._held[id(scope)] = began, held
+        return b""
+
+
+@named_by("runs: the stream's head and first byte leave at once")
+class StreamWithoutTrace(Layer):
+    def head(self, scope: Scope, headers: Headers) -> None:
+        headers[:] = [(n, v) for n, v in headers if n != b"x-trace-id"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from aiohttp import web
@@ -48,7 +49,12 @@ class ScriptedHermes(SmallHermes):
                     await asyncio.sleep(int(pause or 50) / 1000)
             elif word == "approve":
                 answered = self._answered[run.run_id] = asyncio.Event()
-                run.say("approval.request", request_id=f"req-{run.run_id}", command=rest)
+                run.say(
+                    "approval.request",
+                    request_id=f"req-{run.run_id}",
+                    command=rest,
+                    description="The scripted agent asks.",
+                )
                 await answered.wait()
             else:
                 run.say("message.delta", delta=output)
@@ -64,9 +70,10 @@ class ScriptedHermes(SmallHermes):
     def _store(self, run: SmallRun, said: str, output: str) -> None:
         session = str(run.body["session_id"])
         rows = self.messages.setdefault(session, [])
-        rows.append(message_row(len(rows) + 1, session, "user", said))
-        rows.append(message_row(len(rows) + 1, session, "assistant", output))
-        self.sessions[session] = session_row(session, 1000.0 + len(self.runs))
+        for role, content in (("user", said), ("assistant", output)):
+            row = message_row(len(rows) + 1, session, role, content)
+            rows.append({**row, "timestamp": time.time()})
+        self.sessions[session] = session_row(session, time.time())
 
     async def _approve(self, request: web.Request) -> web.Response:
         answer = await super()._approve(request)

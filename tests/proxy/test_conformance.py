@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 import aiohttp
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from hermes_client_proxy import Settings, create_app
 from hermes_client_proxy.conformance import asking, report, running
@@ -204,6 +205,38 @@ async def _serve(upstream: str) -> AsyncIterator[tuple[str, str]]:
         await process.wait()
         transport = process._transport  # type: ignore[attr-defined]
         transport.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "told"),
+    [
+        (200, {"Content-Type": "text/html"}, "there is no browser door"),
+        (404, {}, "there is no browser door"),
+        (302, {"Location": "https://a.example/sign-in"}, "sends on to https://a.example/sign-in"),
+    ],
+    ids=["a web page", "no such page", "a redirect"],
+)
+async def test_what_is_no_browser_door(
+    tmp_path: Path, status: int, headers: dict[str, str], told: str
+) -> None:
+    """Status 2 with its reason in every report."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": pairs})
+        await send({"type": "http.response.body", "body": b"<p>hello</p>"})
+
+    junit = tmp_path / "j.xml"
+    async with serving(app) as url:
+        done, out, err = await _command(
+            url, "--cookie", "a=b", "--json", "-", "--junit", str(junit)
+        )
+
+    assert done == 2
+    report = json.loads(out)
+    assert told in report["problem"] and "Nothing can be checked" in err
+    errors = list(ElementTree.parse(junit).iter("error"))
+    assert [error.get("message") for error in errors] == [report["problem"]]
 
 
 async def _command(url: str, *arguments: str) -> tuple[int, str, str]:

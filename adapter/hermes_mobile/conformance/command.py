@@ -10,6 +10,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .suite import Result
+    from .target import Target
 
 PASSED, FAILED, CANNOT = 0, 1, 2
 
@@ -132,7 +139,7 @@ async def _run(target: object, args: argparse.Namespace) -> int:
     from rich.markup import escape
 
     from . import report
-    from .suite import Suite, as_json, look, summary
+    from .suite import Suite, look, summary
     from .target import Target
 
     assert isinstance(target, Target)
@@ -146,6 +153,7 @@ async def _run(target: object, args: argparse.Namespace) -> int:
     found = await look(target)
     if found.problem is not None:
         console.print(f"[red]Nothing can be checked.[/] {escape(found.problem)}", highlight=False)
+        _write(args, console, target, [], 0.0, found.problem)
         return CANNOT
     offers = ", ".join(sorted(found.offers)) or "none"
     console.print(f"[dim]additions on offer: {offers}[/]", highlight=False)
@@ -160,17 +168,38 @@ async def _run(target: object, args: argparse.Namespace) -> int:
         results = await suite.run(screen.told, limit=limit)
     seconds = time.monotonic() - began
     report.conclude(console, results, seconds, scripted=found.answers)
-    try:
-        if args.json == "-":
-            print(as_json(target, results, seconds))
-        elif args.json:
-            Path(args.json).write_text(as_json(target, results, seconds) + "\n", encoding="utf-8")
-        if args.junit:
-            report.write_junit(Path(args.junit), target, results, seconds)
-    except OSError as error:
-        console.print(f"[red]The report could not be written:[/] {escape(str(error))}")
+    if not _write(args, console, target, results, seconds):
         return CANNOT
     counted = summary(results)
     if counted["failed"]:
         return FAILED
     return PASSED if counted["passed"] else CANNOT
+
+
+def _write(
+    args: argparse.Namespace,
+    console: Console,
+    target: Target,
+    results: list[Result],
+    seconds: float,
+    problem: str | None = None,
+) -> bool:
+    """The reports that were asked for, also of a run that could check nothing."""
+    from rich.markup import escape
+
+    from . import report
+    from .suite import as_json
+
+    try:
+        if args.json:
+            told = as_json(target, results, seconds, problem=problem)
+            if args.json == "-":
+                print(told)
+            else:
+                Path(args.json).write_text(told + "\n", encoding="utf-8")
+        if args.junit:
+            report.write_junit(Path(args.junit), target, results, seconds, problem=problem)
+    except OSError as error:
+        console.print(f"[red]The report could not be written:[/] {escape(str(error))}")
+        return False
+    return True

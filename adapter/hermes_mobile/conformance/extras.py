@@ -12,12 +12,21 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 
 from .contract import shortened
+from .entering import STATES, enter
 from .floods import guesses_get_slow, served_beside_strangers, strangers_are_bounded
 from .line import Failed, Line, Unreachable, shown
 from .scripts import read_message
+from .silence import alive_in_silence, dead_in_silence, health, no_compression, slow_reader
 from .target import Target
+from .turns import (
+    ids_of_their_own,
+    late_hello,
+    ping_in_a_turn,
+    said_while_away,
+    states_around_a_file,
+    states_around_revisions,
+)
 
-STATES = ("avatar", "typing")
 FOREIGN = "https://foreign.example"
 TWICE_16_MIB = 32 * 1024 * 1024
 _JOIN = "\N{ZERO WIDTH JOINER}"
@@ -36,7 +45,8 @@ _SEEN_AS_ONE = (
 @dataclass(frozen=True)
 class Extra:
     """One check that is code. `supports`: additions it needs the door to offer. `alone`: nothing
-    else may run beside it."""
+    else may run beside it. `slow`: it waits for so many seconds; `waits`: for the door's clocks.
+    `hermes`: why a real Hermes Agent does otherwise."""
 
     name: str
     section: str
@@ -45,21 +55,9 @@ class Extra:
     supports: tuple[str, ...] = ()
     heavy: bool = False
     alone: bool = False
-
-
-async def enter(
-    target: Target, number: int, *, supports: tuple[str, ...] = (), device: str = "tel-1"
-) -> Line:
-    """A connection after its `ready`."""
-    line = await Line.open(target)
-    hello: dict[str, Any] = {
-        "t": "hello",
-        "token": target.token,
-        "device": {"id": target.fresh(device, number)},
-    }
-    await line.say({**hello, "supports": list(supports)} if supports else hello)
-    await line.expect({"t": "ready"}, {})
-    return line
+    slow: float = 0.0
+    waits: bool = False
+    hermes: str = ""
 
 
 async def _refused(target: Target, path: str, headers: dict[str, str], what: str) -> None:
@@ -86,6 +84,21 @@ async def null_origin(target: Target, number: int) -> None:
 async def other_path(target: Target, number: int) -> None:
     """One path is the door."""
     await _refused(target, "/ws/elsewhere", {}, "an upgrade of another path")
+
+
+async def part_of_a_token(target: Target, number: int) -> None:
+    """A token opens whole: not its beginning, its end, or its middle."""
+    token = target.token
+    for part in (token[:-1], token[1:], token[: len(token) // 2]):
+        if not part:
+            continue
+        line = await Line.open(target)
+        try:
+            await line.say({"t": "hello", "token": part})
+            await line.expect({"t": "error", "code": "auth_failed", "fatal": True}, {})
+            await line.closed(1008, "auth_failed")
+        finally:
+            await line.close()
 
 
 async def fragments(target: Target, number: int) -> None:
@@ -303,6 +316,7 @@ EXTRAS: dict[str, tuple[Extra, ...]] = {
         Extra("a page of a foreign origin is not let in", "transport", foreign_origin),
         Extra("a page with the origin null is not let in", "transport", null_origin),
         Extra("another path is no door", "transport", other_path),
+        Extra("a part of a token opens nothing", "handshake", part_of_a_token, waits=True),
         Extra("a message in fragments is one message", "transport", fragments),
         Extra("a WebSocket ping gets its pong", "transport", control_ping),
         Extra("a text message that is no UTF-8", "transport", bad_utf8),
@@ -310,6 +324,11 @@ EXTRAS: dict[str, tuple[Extra, ...]] = {
             "a message of more than 32 MiB ends the connection", "limits", far_too_big, heavy=True
         ),
         Extra("one client's mistakes are not felt by another", "frame", neighbour),
+        Extra("compression is not taken up", "transport", no_compression),
+        Extra("GET /health tells no secret", "pages", health),
+        Extra("a hello that comes late replaces nobody", "handshake", late_hello),
+        Extra("a silent client that answers pings is kept", "transport", alive_in_silence, slow=53),
+        Extra("a client without a sign of life is given up", "transport", dead_in_silence, slow=45),
     ),
     "texts": (
         Extra("an echo comes back character for character", "long", echo_is_lossless, agent=True),
@@ -330,6 +349,18 @@ EXTRAS: dict[str, tuple[Extra, ...]] = {
             supports=("accepted",),
         ),
         Extra("three turns, each from thinking to idle", "turns", three_turns, agent=True),
+        Extra("every message has an id of its own", "message", ids_of_their_own, agent=True),
+        Extra(
+            "many revisions, and each state is told once",
+            "turns",
+            states_around_revisions,
+            agent=True,
+        ),
+        Extra("the states around a file", "turns", states_around_a_file, agent=True),
+        Extra("a ping is answered while the agent works", "ping", ping_in_a_turn, agent=True),
+        Extra(
+            "what was said while a device was away", "sending-again", said_while_away, agent=True
+        ),
     ),
     "crowds": (
         Extra(
@@ -349,6 +380,14 @@ EXTRAS: dict[str, tuple[Extra, ...]] = {
             "handshake",
             guesses_get_slow,
             alone=True,
+        ),
+        Extra(
+            "who reads nothing is cut off, and holds nobody up",
+            "closing",
+            slow_reader,
+            agent=True,
+            alone=True,
+            hermes="its model takes its time over a few hundred long answers",
         ),
     ),
 }

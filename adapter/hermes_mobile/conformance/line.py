@@ -45,6 +45,14 @@ def shown(frame: Any) -> str:
     return shortened(json.dumps(frame, ensure_ascii=False), 240)
 
 
+class connect_here(connect):  # noqa: N801 — called like the function it stands for
+    """Connects to this address and no other: the token is not for whom a redirect names."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """A redirect is an answer like any other status."""
+        return exc
+
+
 class Line:
     """One WebSocket. Every wait ends after the target's patience."""
 
@@ -58,7 +66,12 @@ class Line:
 
     @classmethod
     async def open(
-        cls, target: Target, path: str = "/ws", headers: Mapping[str, str] | None = None
+        cls,
+        target: Target,
+        path: str = "/ws",
+        headers: Mapping[str, str] | None = None,
+        *,
+        compression: str | None = None,
     ) -> Line:
         """Connect. Raises `Unreachable`."""
         sent = dict(headers or {})
@@ -71,10 +84,10 @@ class Line:
             where = {"host": parts.hostname, "port": parts.port or _PORTS[parts.scheme]}
             url = parts._replace(netloc=host).geturl()
         try:
-            socket = await connect(
+            socket = await connect_here(
                 url,
                 additional_headers=sent,
-                compression=None,
+                compression=compression,
                 max_size=MAX_MESSAGE,
                 ping_interval=None,
                 open_timeout=target.patience,
@@ -85,7 +98,9 @@ class Line:
             )
         except InvalidStatus as error:
             status = error.response.status_code
-            raise Unreachable(f"the upgrade was answered with HTTP {status}") from None
+            to = error.response.headers.get("Location")
+            told = f", which sends on to {shortened(to)}" if to and status < 400 else ""
+            raise Unreachable(f"the upgrade was answered with HTTP {status}{told}") from None
         except (TimeoutError, OSError, InvalidHandshake, InvalidMessage) as error:
             told = getattr(error, "strerror", None) or str(error) or "no answer in time"
             raise Unreachable(f"no connection: {shortened(told)}") from None

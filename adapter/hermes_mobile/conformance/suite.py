@@ -15,7 +15,8 @@ from typing import Any
 
 from . import messages, scripts
 from .contract import groups
-from .extras import EXTRAS, STATES
+from .entering import STATES
+from .extras import EXTRAS
 from .line import Failed, Line, Unreachable
 from .scripts import needs_agent, read_message
 from .target import Needs, Target
@@ -63,6 +64,9 @@ SECTIONS = {
     "avatar, typing": "a-turn",
     "turns": "a-turn",
     "long": "long-and-streamed-answers",
+    "sending-again": "sending-again",
+    "closing": "closing",
+    "pages": "pages",
 }
 
 
@@ -201,15 +205,19 @@ class Suite:
                     missing = _not_offered(extra.supports)
                 elif self.target.settings:
                     missing = _other_settings({})
+                elif extra.hermes and self.target.hermes:
+                    missing = f"not with a real Hermes Agent: {extra.hermes}"
                 elif extra.alone and self.quick:
                     missing = "a crowd: not with --quick"
+                elif extra.slow and self.quick:
+                    missing = f"takes {extra.slow:g} s: not with --quick"
 
                 def play(target: Target, extra: Any = extra, number: int = number) -> Any:
                     return extra.play(target, number)
 
                 yield Check(
                     number, group, extra.name, extra.section, play, missing,
-                    heavy=extra.heavy, alone=extra.alone,
+                    heavy=extra.heavy, alone=extra.alone, waits=extra.waits or extra.slow > 0,
                 )  # fmt: skip
 
     def _check(
@@ -402,14 +410,17 @@ def summary(results: Iterable[Result]) -> dict[str, int]:
     return counted
 
 
-def as_json(target: Target, results: Iterable[Result], seconds: float) -> str:
-    """The report for programs."""
+def as_json(
+    target: Target, results: Iterable[Result], seconds: float, *, problem: str | None = None
+) -> str:
+    """The report for programs. `problem`: why nothing could be checked."""
     results = list(results)
     return json.dumps(
         {
             "protocol": 1,
             "url": target.url,
             "seconds": round(seconds, 1),
+            "problem": problem,
             "summary": {name.replace(" ", "_"): n for name, n in summary(results).items()},
             "checks": [
                 {

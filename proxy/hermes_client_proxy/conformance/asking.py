@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from .. import contract
 from ..contract import BAD_REQUEST, FORBIDDEN, NOT_FOUND, TOO_LARGE, UNAUTHORIZED
@@ -100,14 +101,38 @@ async def _preflight(page: Page) -> None:
         raise Failed(f"a preflight of another origin was answered with HTTP {answer.status}")
 
 
-async def _content_type(kind: str | None, page: Page) -> None:
-    ids = page.ids()
-    body = json.dumps({k: ids[k] for k in ("workspaceId", "documentId")})
+async def _origin_like_ours(number: int, wrong: Callable[[str], str], page: Page) -> None:
+    method, path, body = _routes(page.ids())[number]
+    headers = {"Origin": wrong(page.origin), "Sec-Fetch-Site": None}
+    await page.refused(method, path, 403, FORBIDDEN, headers=headers, **_body(body))
+
+
+def _other_scheme(origin: str) -> str:
+    scheme, _, rest = origin.partition("://")
+    return f"{'http' if scheme == 'https' else 'https'}://{rest}"
+
+
+def _other_port(origin: str) -> str:
+    parts = urlsplit(origin)
+    host = parts.netloc.removesuffix(f":{parts.port}")
+    return f"{parts.scheme}://{host}:{1 + (parts.port or 8000) % 65_000}"
+
+
+def _with_ours_before(origin: str) -> str:
+    return f"{origin}.attacker.example"
+
+
+def _with_ours_as_user(origin: str) -> str:
+    return f"{origin}@attacker.example"
+
+
+async def _content_type(number: int, kind: str | None, page: Page) -> None:
+    method, path, body = _routes(page.ids())[number]
     headers = {} if kind is None else {"Content-Type": kind}
-    options: dict[str, Any] = {"data": body.encode()}
+    options: dict[str, Any] = {"data": json.dumps(body).encode()}
     if kind is None:
         options["skip_auto_headers"] = ["Content-Type"]
-    await page.refused("POST", "/sessions", 415, BAD_REQUEST, headers=headers, **options)
+    await page.refused(method, path, 415, BAD_REQUEST, headers=headers, **options)
 
 
 # Fields
@@ -137,7 +162,12 @@ async def _empty_session(page: Page) -> None:
 
 
 async def _models(page: Page) -> None:
-    await page.good("GET", "/models", contract.ModelList)
+    told = await page.good("GET", "/models", contract.ModelList)
+    ids = [model["id"] for model in told["models"]]
+    if len(set(ids)) != len(ids):
+        raise Failed(f"a model is listed twice: {shortened(ids)}")
+    if told["defaultModel"] not in (ids or [""]):
+        raise Failed(f"the default model is none of the list: {shortened(told)}")
 
 
 async def _tools(page: Page) -> None:
@@ -145,13 +175,31 @@ async def _tools(page: Page) -> None:
 
 
 async def _health(page: Page) -> None:
-    await page.good("GET", "/health", contract.Health, signed_in=False)
+    told = await page.good("GET", "/health", contract.Health, signed_in=False)
+    if not told["configured"] or told["upstream"] != "ok":
+        raise Failed(f"Hermes answers, but health says otherwise: {shortened(told)}")
+
+
+_SECRET = re.compile(r"key|token|secret|password|cookie|authorization|://", re.IGNORECASE)
+
+
+async def _health_tells_nothing(page: Page) -> None:
+    told = await page.good("GET", "/health", signed_in=False)
+    found = [name for name, value in told.items() if _SECRET.search(f"{name} {value}")]
+    if found:
+        raise Failed(f"health is for strangers too, but it tells {', '.join(found)}")
 
 
 async def _limit(value: str, page: Page) -> None:
     ids = page.ids()
     query = f"workspaceId={ids['workspaceId']}&documentId={ids['documentId']}&limit={value}"
     await page.refused("GET", f"/sessions?{query}", 400, BAD_REQUEST)
+
+
+async def _limit_taken(value: str, page: Page) -> None:
+    ids = page.ids()
+    query = f"workspaceId={ids['workspaceId']}&documentId={ids['documentId']}&limit={value}"
+    await page.good("GET", f"/sessions?{query}", contract.SessionList)
 
 
 async def _no_document(page: Page) -> None:
@@ -172,6 +220,42 @@ async def _trace(where: str, page: Page) -> None:
         told = await page.good("GET", path, **options)
     if told["traceId"] != trace:
         raise Failed(f"the trace id was {trace}, the answer's is {told['traceId']}")
+
+
+async def _refusal(where: str, page: Page) -> None:
+    trace = f"trace_conform-{page.run}"
+    headers = {"X-Trace-Id": trace} if where == "header" else {}
+    if where == "body":
+        raw = {"json": {"workspaceId": page.workspace, "traceId": trace}}
+        told = await page.refused("POST", "/sessions", 400, BAD_REQUEST, **raw)
+    else:
+        query = f"&traceId={trace}" if where == "query" else ""
+        path = f"/sessions?workspaceId=w{query}"
+        told = await page.refused("GET", path, 400, BAD_REQUEST, headers=headers)
+    if told.body["traceId"] != trace:
+        raise Failed(f"the trace id was {trace}, the error's is {told.body['traceId']}")
+
+
+async def _which_trace(page: Page) -> None:
+    """The body's comes before the query's, the query's before the header's."""
+    body, query, header = (f"trace_{w}-{page.run}" for w in ("body", "query", "header"))
+    told = await page.good("GET", f"/models?traceId={query}", headers={"X-Trace-Id": header})
+    if told["traceId"] != query:
+        raise Failed(f"the query's trace id counts before the header's, not {told['traceId']}")
+    ids = page.ids()
+    sent = {"workspaceId": ids["workspaceId"], "documentId": ids["documentId"], "traceId": body}
+    path, headers = f"/sessions?traceId={query}", {"X-Trace-Id": header}
+    told = await page.good("POST", path, json=sent, headers=headers)
+    if told["traceId"] != body:
+        raise Failed(f"the body's trace id counts before all others, not {told['traceId']}")
+
+
+async def _ids_of_their_own(page: Page) -> None:
+    """Two requests that name no trace are told apart by trace and request id."""
+    first, second = await page.ask("GET", "/models"), await page.ask("GET", "/models")
+    for name in ("x-trace-id", "x-request-id"):
+        if first.headers.get(name) == second.headers.get(name):
+            raise Failed(f"two requests have the same {name}: {first.headers.get(name)!r}")
 
 
 async def _bad_trace(page: Page) -> None:
@@ -283,6 +367,12 @@ def rows() -> dict[str, list[Row]]:
         ("Sec-Fetch-Site same-site", {"Sec-Fetch-Site": "same-site", "Origin": None}),
         ("a rebound Host", {"Host": "rebound.example", "Origin": None}),
     ]
+    alike: list[tuple[str, Callable[[str], str]]] = [
+        ("of another scheme", _other_scheme),
+        ("of another port", _other_port),
+        ("that begins like ours", _with_ours_before),
+        ("that names ours as a user", _with_ours_as_user),
+    ]
     who = "who-may-ask"
     requests, session_ids = vectors("requests.json"), vectors("session_ids.json")
     types = ("text/plain", "application/x-www-form-urlencoded", "application/jsonp", None)
@@ -305,7 +395,18 @@ def rows() -> dict[str, list[Row]]:
             ("the page's own origin", who, _own_origin),
             ("a preflight gets nothing", who, _preflight),
             *(
-                (f"a write as {kind or 'no type at all'}", who, partial(_content_type, kind))
+                (f"{names[n]} with an Origin {what}", who, partial(_origin_like_ours, n, wrong))
+                for what, wrong in alike
+                for n in [names.index(r) for r in ("GET /models", "POST /runs", "GET /events/*")]
+            ),
+            *(
+                (
+                    f"{name} as {kind or 'no type at all'}",
+                    who,
+                    partial(_content_type, n, kind),
+                )
+                for n, name in enumerate(names)
+                if samples[n][0] == "POST"
                 for kind in types
             ),
         ],
@@ -316,15 +417,26 @@ def rows() -> dict[str, list[Row]]:
             ("models", "routes", _models),
             ("tools", "routes", _tools),
             ("health needs no sign-in", "routes", _health),
+            ("health tells a stranger no secret", "routes", _health_tells_nothing),
             *(
                 (f"limit={value} is refused", "sessions", partial(_limit, value))
-                for value in ("0", "201", "x")
+                for value in ("0", "201", "x", "-1", "1.5")
+            ),
+            *(
+                (f"limit={value} is taken", "routes", partial(_limit_taken, value))
+                for value in ("1", "200")
             ),
             ("sessions of no document", "sessions", _no_document),
             *(
                 (f"a trace id in the {w} comes back", "routes", partial(_trace, w))
                 for w in ("header", "query", "body")
             ),
+            *(
+                (f"a trace id in the {w} comes back in an error", "routes", partial(_refusal, w))
+                for w in ("header", "query", "body")
+            ),
+            ("which trace id counts", "routes", _which_trace),
+            ("every request has ids of its own", "routes", _ids_of_their_own),
             ("a malformed trace id does not", "routes", _bad_trace),
             ("an unknown route", "errors", _unknown_route),
             ("a wrong method", "errors", _wrong_method),

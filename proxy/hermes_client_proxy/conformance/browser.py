@@ -23,7 +23,7 @@ from ..sse import Decoder
 MAX_ANSWER = 16 * 1024 * 1024
 # Hermes runs a few at a time; a start may have to wait for others of this kit.
 BUSY_SECONDS = 60.0
-NO_CORS = ("access-control-allow-origin", "access-control-allow-credentials")
+CORS = "access-control-allow-"
 
 
 class Failed(Exception):
@@ -177,11 +177,7 @@ class Page:
             raise Failed(f"no whole answer within {self.patience:g} s") from None
         except aiohttp.ClientError as error:
             raise Failed(f"no answer: {type(error).__name__}: {error}") from None
-        headers = {name.lower(): value for name, value in answer.headers.items()}
-        for name in NO_CORS:
-            if name in headers:
-                raise Failed(f"a CORS header: {name}: {headers[name]}")
-        return Answer(answer.status, headers, raw)
+        return Answer(answer.status, _headers(answer), raw)
 
     async def good(
         self, method: str, path: str, shape: type[msgspec.Struct] | None = None, **options: Any
@@ -191,6 +187,7 @@ class Page:
         if answer.status != 200:
             raise Failed(f"HTTP {answer.status} in place of 200: {shortened(answer.body)}")
         body = answer.body
+        _is_json(answer)
         if shape is not None:
             try:
                 msgspec.convert(body, type=shape)
@@ -210,6 +207,7 @@ class Page:
             named = " or ".join(map(str, wanted))
             raise Failed(f"HTTP {answer.status} in place of {named} {code}: {shown}")
         body = answer.body
+        _is_json(answer)
         if set(body) != {"ok", "code", "message", "traceId", "requestId"}:
             raise Failed(f"an error has ok, code, message, traceId, requestId: {shortened(body)}")
         try:
@@ -218,6 +216,8 @@ class Page:
             raise Failed(f"the error does not fit: {error}, in {shortened(body)}") from None
         if body["code"] != code:
             raise Failed(f"the code should be {code}: {shortened(body)}")
+        if not body["message"].strip():
+            raise Failed(f"the message of an error is a sentence: {shortened(body)}")
         _traced(answer, body)
         if body["requestId"] != answer.headers.get("x-request-id"):
             raise Failed(f"requestId should be that of X-Request-Id: {shortened(body)}")
@@ -250,7 +250,7 @@ class Page:
         except aiohttp.ClientError as error:
             raise Failed(f"no event stream: {type(error).__name__}: {error}") from None
         try:
-            found = {name.lower(): value for name, value in answer.headers.items()}
+            found = _headers(answer)
             raw = b"" if answer.status == 200 else await answer.content.read(65_536)
             yield Answer(answer.status, found, raw), self._read(answer, began)
         finally:
@@ -292,6 +292,22 @@ class Page:
                 shown = shortened(answer.raw.decode("utf-8", "replace"))
                 raise Failed(f"HTTP {answer.status} in place of an event stream: {shown}")
             return [event async for event in events if not event.name]
+
+
+def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    """The headers by their names in lower case. Raises `Failed` for one that lets other sites
+    read."""
+    found = {name.lower(): value for name, value in answer.headers.items()}
+    for name, value in found.items():
+        if name.startswith(CORS):
+            raise Failed(f"a CORS header: {name}: {value}")
+    return found
+
+
+def _is_json(answer: Answer) -> None:
+    kind = answer.headers.get("content-type", "")
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        raise Failed(f"Content-Type should be application/json, it is {kind!r}")
 
 
 def _traced(answer: Answer, body: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 import time
 from http.cookies import SimpleCookie
@@ -13,6 +14,9 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import aiohttp
+    from rich.console import Console
+
+    from .suite import Result
 
 PASSED, FAILED, CANNOT = 0, 1, 2
 
@@ -135,7 +139,7 @@ async def _run(args: argparse.Namespace, origin: str, headers: dict[str, str]) -
 
     from . import report
     from .browser import Failed, Page
-    from .suite import Suite, as_json, summary
+    from .suite import Suite, summary
 
     # With the report on stdout, people read stderr.
     console = Console(stderr=args.json == "-", soft_wrap=True)
@@ -174,6 +178,7 @@ async def _run(args: argparse.Namespace, origin: str, headers: dict[str, str]) -
             problem = str(error)
         if problem is not None:
             console.print(f"[red]Nothing can be checked.[/] {escape(problem)}", highlight=False)
+            _write(args, console, origin, [], 0.0, problem)
             return CANNOT
         began = time.monotonic()
         with report.Screen(console, suite, brief=args.brief) as screen:
@@ -182,21 +187,41 @@ async def _run(args: argparse.Namespace, origin: str, headers: dict[str, str]) -
         failed = {result.check.name for result in results if result.status == "failed"}
         scripted = "a run from its start to its end" not in failed
         report.conclude(console, results, seconds, scripted=scripted)
-    try:
-        if args.json == "-":
-            print(as_json(origin, results, seconds))
-        elif args.json:
-            text = as_json(origin, results, seconds)
-            Path(args.json).write_text(text + "\n", encoding="utf-8")
-        if args.junit:
-            report.write_junit(Path(args.junit), origin, results, seconds)
-    except OSError as error:
-        console.print(f"[red]The report could not be written:[/] {escape(str(error))}")
+    if not _write(args, console, origin, results, seconds):
         return CANNOT
     counted = summary(results)
     if counted["failed"]:
         return FAILED
     return PASSED if counted["passed"] else CANNOT
+
+
+def _write(
+    args: argparse.Namespace,
+    console: Console,
+    origin: str,
+    results: list[Result],
+    seconds: float,
+    problem: str | None = None,
+) -> bool:
+    """The reports that were asked for, also of a run that could check nothing."""
+    from rich.markup import escape
+
+    from . import report
+    from .suite import as_json
+
+    try:
+        if args.json:
+            told = as_json(origin, results, seconds, problem=problem)
+            if args.json == "-":
+                print(told)
+            else:
+                Path(args.json).write_text(told + "\n", encoding="utf-8")
+        if args.junit:
+            report.write_junit(Path(args.junit), origin, results, seconds, problem=problem)
+    except OSError as error:
+        console.print(f"[red]The report could not be written:[/] {escape(str(error))}")
+        return False
+    return True
 
 
 async def _look(page: object) -> str | None:
@@ -205,10 +230,23 @@ async def _look(page: object) -> str | None:
 
     assert isinstance(page, Page)
     answer = await page.ask("GET", "/models")
+    where = f"{page.url}/api/hermes/client"
+    if 300 <= answer.status < 400:
+        to = shortened(answer.headers.get("location", "nowhere"))
+        return f"{where} sends on to {to} (HTTP {answer.status}): give the address it is at"
     if answer.status == 401:
         return "this sign-in is not good: give --cookie, --login or --header of a signed-in user"
-    if answer.status == 404 and b"hermes_client_" not in answer.raw:
-        return f"there is no browser door at {page.url}/api/hermes/client"
+    if not _says_ok(answer.raw) and not _says_ok((await page.ask("GET", "/health")).raw):
+        return f"there is no browser door at {where} (HTTP {answer.status})"
     if answer.status == 503 and b"hermes_client_unconfigured" in answer.raw:
         return f"the door has no Hermes behind it: {shortened(answer.body['message'])}"
     return None
+
+
+def _says_ok(raw: bytes) -> bool:
+    """Whether this is JSON as the door writes it, however wrong: an object with `ok`."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and "ok" in found

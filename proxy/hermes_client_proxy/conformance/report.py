@@ -116,8 +116,15 @@ def _ran(results: Sequence[Result]) -> int:
     return sum(result.status != NOT_RUN for result in results)
 
 
-def write_junit(path: Path, url: str, results: Sequence[Result], seconds: float) -> None:
-    """The report in the form that CI servers read."""
+def write_junit(
+    path: Path,
+    url: str,
+    results: Sequence[Result],
+    seconds: float,
+    *,
+    problem: str | None = None,
+) -> None:
+    """The report in the form that CI servers read. `problem`: why nothing could be checked."""
     counted = summary(results)
     root = ElementTree.Element(
         "testsuites",
@@ -155,6 +162,16 @@ def write_junit(path: Path, url: str, results: Sequence[Result], seconds: float)
                 ElementTree.SubElement(case, "failure", message=text).text = text
             elif result.status == NOT_RUN:
                 ElementTree.SubElement(case, "skipped", message=_xml(result.reason))
+    if problem is not None:
+        cannot = ElementTree.SubElement(
+            root, "testsuite", name="door", tests="1", failures="0", errors="1", skipped="0"
+        )
+        case = ElementTree.SubElement(
+            cannot, "testcase", classname="client-proxy-v1.door", name="there is a door to check"
+        )
+        ElementTree.SubElement(case, "error", message=_xml(problem)).text = _xml(problem)
+        root.set("tests", "1")
+        root.set("errors", "1")
     ElementTree.indent(root)
     ElementTree.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 

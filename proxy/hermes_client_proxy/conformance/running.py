@@ -20,21 +20,29 @@ from .browser import Event, Failed, Page, shortened
 HEARTBEAT = 15.0
 HEARTBEAT_SLACK = 5.0
 FIRST_BYTE = 3.0
-WORDS, STEP_MS = 12, 150
+WORDS, STEP_MS = 20, 150
+# So many words late at once are a heap.
+HEAP_STEPS = 5
+GAP_TRIES = 3
+# What is more is no count of seconds but of milliseconds.
+YEAR_5138 = 100_000_000_000
 
 
-async def _started(page: Page, message: str, **more: Any) -> tuple[dict[str, str], str]:
+async def started(page: Page, message: str, **more: Any) -> tuple[dict[str, str], str]:
     ids = page.ids()
     told = await page.start(ids, message, **more)
     if told["sessionId"] != ids["sessionId"]:
         raise Failed(f"the run is in another session: {shortened(told)}")
+    for event in told["events"]:
+        if not isinstance(event.get("event"), str):
+            raise Failed(f"every event names its kind in `event`: {shortened(told)}")
     return ids, told["runId"]
 
 
-async def _finished(
+async def finished(
     page: Page, message: str = "stream 5 20"
 ) -> tuple[dict[str, str], str, list[Event]]:
-    ids, run_id = await _started(page, message)
+    ids, run_id = await started(page, message)
     events = await page.read(run_id, ids["sessionId"])
     _sound(events, run_id, ids["sessionId"])
     return ids, run_id, events
@@ -52,7 +60,7 @@ def _sound(events: list[Event], run_id: str, session: str) -> None:
         if not isinstance(event.data.get("event"), str):
             raise Failed(f"every event names its kind in `event`: {shortened(event.data)}")
         stamp = event.data.get("timestamp")
-        if stamp is not None and not isinstance(stamp, int):
+        if stamp is not None and not whole_seconds(stamp):
             raise Failed(f"times are whole seconds: {shortened(event.data)}")
     ids = [event.id for event in events]
     if len(set(ids)) != len(ids):
@@ -64,25 +72,36 @@ def _sound(events: list[Event], run_id: str, session: str) -> None:
         )
 
 
+def whole_seconds(stamp: Any) -> bool:
+    """Whether this is a time as the contract has it: an integer of seconds."""
+    return type(stamp) is int and stamp < YEAR_5138
+
+
 def _said(events: list[Event]) -> str:
     return "".join(str(e.data.get("delta")) for e in events if e.kind == "message.delta")
 
 
 async def whole(page: Page) -> None:
     """From the start to run.completed, with the agent's words."""
-    _, _, events = await _finished(page)
+    _, _, events = await finished(page)
     if events[-1].kind != "run.completed":
         raise Failed(f"the run ended with {shortened(events[-1].data)}")
-    if "word5" not in _said(events) and "word5" not in str(events[-1].data.get("output")):
-        raise Failed(f"the agent's words are missing: {shortened(_said(events))}")
-    usage = events[-1].data.get("usage")
-    if isinstance(usage, Mapping) and usage.get("input_tokens") == 0 == usage.get("output_tokens"):
+    due, end = "word1 word2 word3 word4 word5", events[-1].data
+    if _said(events) != due:
+        raise Failed(f"the words joined should be {due!r}, they are {shortened(_said(events))!r}")
+    if end.get("output") != due:
+        raise Failed(f"`output` holds the whole answer, {due!r}, not {shortened(end)}")
+    usage = end.get("usage")
+    counts = ("input_tokens", "output_tokens", "total_tokens")
+    if not isinstance(usage, Mapping) or not usage.keys() >= set(counts):
+        raise Failed(f"run.completed carries `usage` with {', '.join(counts)}: {shortened(end)}")
+    if usage["input_tokens"] == 0 == usage["output_tokens"]:
         raise Failed("usage that is not known is null, never zero")
 
 
 async def head_at_once(page: Page) -> None:
     """Headers that forbid buffering, and a first byte before the agent has said anything."""
-    ids, run_id = await _started(page, "stream 3 700")
+    ids, run_id = await started(page, "stream 3 700")
     began = time.monotonic()
     async with page.events(run_id, ids["sessionId"]) as (answer, events):
         kind = answer.headers.get("content-type", "")
@@ -95,6 +114,9 @@ async def head_at_once(page: Page) -> None:
             raise Failed("X-Accel-Buffering: no is missing")
         if "content-encoding" in answer.headers:
             raise Failed("an event stream must not be compressed")
+        for name in ("x-trace-id", "x-request-id"):
+            if not answer.headers.get(name):
+                raise Failed(f"the stream's head lacks {name}")
         await anext(events, None)
         took = time.monotonic() - began
     if took > FIRST_BYTE:
@@ -103,7 +125,7 @@ async def head_at_once(page: Page) -> None:
 
 async def first_heartbeat(page: Page) -> None:
     """A comment and a named heartbeat with data and no id, from the first moment."""
-    ids, run_id = await _started(page, "stream 3 100")
+    ids, run_id = await started(page, "stream 3 100")
     comment = beat = None
     async with page.events(run_id, ids["sessionId"]) as (_, events):
         async for event in events:
@@ -120,7 +142,7 @@ async def first_heartbeat(page: Page) -> None:
 async def heartbeats_go_on(page: Page) -> None:
     """Every 15 seconds."""
     seconds = HEARTBEAT + HEARTBEAT_SLACK
-    ids, run_id = await _started(page, f"stream {int(seconds * 2)} 600")
+    ids, run_id = await started(page, f"stream {int(seconds * 2)} 600")
     beats: list[float] = []
     async with page.events(run_id, ids["sessionId"]) as (_, events):
         async for event in events:
@@ -138,20 +160,32 @@ async def _stop(page: Page, ids: Mapping[str, str], run_id: str) -> None:
 
 
 async def gaps(page: Page) -> None:
-    """Words come as they are said, not in a heap at the end."""
-    ids, run_id = await _started(page, f"stream {WORDS} {STEP_MS}")
-    events = await page.read(run_id, ids["sessionId"])
-    deltas = [event.at for event in events if event.kind == "message.delta"]
+    """Words come as they are said, in no heap. A busy machine may hold one run up, not each."""
+    problem: str | None = ""
+    for _ in range(GAP_TRIES):
+        ids, run_id = await started(page, f"stream {WORDS} {STEP_MS}")
+        events = await page.read(run_id, ids["sessionId"])
+        problem = _heaped([event.at for event in events if event.kind == "message.delta"])
+        if problem is None:
+            return
+    raise Failed(problem or "")
+
+
+def _heaped(deltas: list[float]) -> str | None:
     due = (WORDS - 1) * STEP_MS / 1000
     if len(deltas) < 3:
-        raise Failed(f"{WORDS} words came in {len(deltas)} piece(s)")
+        return f"{WORDS} words came in {len(deltas)} piece(s)"
     if deltas[-1] - deltas[0] < due / 3:
-        raise Failed(f"words said over {due:.1f} s came within {deltas[-1] - deltas[0]:.2f} s")
+        return f"words said over {due:.1f} s came within {deltas[-1] - deltas[0]:.2f} s"
+    longest = max(after - before for before, after in zip(deltas, deltas[1:], strict=False))
+    if longest > HEAP_STEPS * STEP_MS / 1000:
+        return f"of words said every {STEP_MS} ms none came for {longest:.2f} s, then many at once"
+    return None
 
 
 async def second_reader(page: Page) -> None:
     """Two tabs, and one that comes late: each sees the whole run."""
-    ids, run_id = await _started(page, "stream 6 60")
+    ids, run_id = await started(page, "stream 6 60")
     session = ids["sessionId"]
     first, second = await asyncio.gather(page.read(run_id, session), page.read(run_id, session))
     late = await page.read(run_id, session)
@@ -162,7 +196,7 @@ async def second_reader(page: Page) -> None:
 
 async def replay(page: Page) -> None:
     """After Last-Event-ID only what came later, by header and by query."""
-    ids, run_id, events = await _finished(page)
+    ids, run_id, events = await finished(page)
     middle = events[len(events) // 2]
     later = [event.id for event in events[events.index(middle) + 1 :]]
     for how, options in (
@@ -176,7 +210,7 @@ async def replay(page: Page) -> None:
 
 async def nothing_left(page: Page) -> None:
     """Who has the last event gets 204: EventSource stops asking."""
-    ids, run_id, events = await _finished(page)
+    ids, run_id, events = await finished(page)
     async with page.events(run_id, ids["sessionId"], last=events[-1].id) as (answer, _):
         if answer.status != 204:
             raise Failed(f"HTTP {answer.status} in place of 204")
@@ -184,7 +218,7 @@ async def nothing_left(page: Page) -> None:
 
 async def strange_last_id(page: Page) -> None:
     """An id that is not of this log hides nothing."""
-    ids, run_id, events = await _finished(page)
+    ids, run_id, events = await finished(page)
     seen = await page.read(run_id, ids["sessionId"], last="999999999-nobody")
     if [event.id for event in seen] != [event.id for event in events]:
         raise Failed("an unknown Last-Event-ID hid events")
@@ -192,7 +226,7 @@ async def strange_last_id(page: Page) -> None:
 
 async def leaving(page: Page) -> None:
     """A closed tab ends its stream and nothing else."""
-    ids, run_id = await _started(page, "stream 10 60")
+    ids, run_id = await started(page, "stream 10 60")
     async with page.events(run_id, ids["sessionId"]) as (_, events):
         await anext(events, None)
     events_after = await page.read(run_id, ids["sessionId"])
@@ -208,7 +242,7 @@ async def unknown_run(page: Page) -> None:
 
 async def other_session(page: Page) -> None:
     """A run is seen under its own session only."""
-    _, run_id, _ = await _finished(page)
+    _, run_id, _ = await finished(page)
     other = page.ids()["sessionId"]
     answer = await page.ask("GET", f"/events/{run_id}?sessionId={other}")
     if (answer.status, answer.body.get("code")) not in ((403, FORBIDDEN), (404, NOT_FOUND)):
@@ -222,7 +256,7 @@ async def no_session(page: Page) -> None:
 
 async def one_run_a_session(page: Page) -> None:
     """A second run while one is active."""
-    ids, run_id = await _started(page, "stream 40 100")
+    ids, run_id = await started(page, "stream 40 100")
     try:
         body = {**ids, "message": "another"}
         await page.refused("POST", "/runs", 409, CONFLICT, json=body)
@@ -256,15 +290,19 @@ async def same_trace(page: Page) -> None:
 
 async def abort(page: Page) -> None:
     """abort.started at once, run.cancelled on the stream, and calm when asked again."""
-    ids, run_id = await _started(page, "stream 200 100")
+    ids, run_id = await started(page, "stream 200 100")
     async with page.events(run_id, ids["sessionId"]) as (_, events):
         async for event in events:
             if event.kind == "message.delta":
                 break
         told = await page.good("POST", f"/runs/{run_id}/abort", contract.RunAborted, json=dict(ids))
+        if (told["runId"], told["sessionId"]) != (run_id, ids["sessionId"]):
+            raise Failed(f"the answer names another run or session: {shortened(told)}")
         kinds = [event.get("event") for event in told["events"]]
-        if kinds not in (["abort.started"], ["run.cancelled"]):
+        if kinds != ["abort.started"]:
             raise Failed(f"abort should answer abort.started: {shortened(told)}")
+        if told["events"][0].get("run_id") != run_id:
+            raise Failed(f"its event carries run_id: {shortened(told)}")
         ended = None
         async for event in events:
             if not event.name and event.terminal:
@@ -276,7 +314,7 @@ async def abort(page: Page) -> None:
 
 async def approval(page: Page) -> None:
     """An answer to another id resolves nothing, the right one does, a second one is a conflict."""
-    ids, run_id = await _started(page, "approve ls conform")
+    ids, run_id = await started(page, "approve ls conform")
     async with page.events(run_id, ids["sessionId"]) as (_, events):
         asked = None
         async for event in events:
@@ -287,8 +325,14 @@ async def approval(page: Page) -> None:
                 break
         if asked is None:
             raise Failed("the agent asked for no approval (the word is `approve CMD`)")
-        if not isinstance(asked.get("approvalId"), str):
-            raise Failed(f"approval.request carries approvalId: {shortened(asked)}")
+        for name in ("approvalId", "command"):
+            if not (isinstance(asked.get(name), str) and asked[name]):
+                raise Failed(f"approval.request carries {name}: {shortened(asked)}")
+        if not isinstance(asked.get("description"), str):
+            raise Failed(f"approval.request carries description: {shortened(asked)}")
+        choices = asked.get("choices")
+        if not (isinstance(choices, list) and "deny" in choices and set(choices) <= CHOICES):
+            raise Failed(f"approval.request carries choices, deny among them: {shortened(asked)}")
         path, answer = f"/runs/{run_id}/approval", {**ids, "choice": "deny"}
         wrong = {**answer, "approvalId": "apr-nobody"}
         await page.refused("POST", path, 409, CONFLICT, json=wrong)
@@ -296,46 +340,19 @@ async def approval(page: Page) -> None:
         told = await page.good("POST", path, contract.ApprovalAnswered, json=right)
         if told["resolved"] < 1:
             raise Failed(f"the answer resolved nothing: {shortened(told)}")
+        about = {"runId": run_id, "sessionId": ids["sessionId"], "choice": "deny"}
+        for name, value in {**about, "approvalId": asked["approvalId"]}.items():
+            if told[name] != value:
+                raise Failed(f"the answer's {name} should be {value}: {shortened(told)}")
         await page.refused("POST", path, 409, CONFLICT, json=right)
+        responded = False
         async for event in events:
+            responded = responded or event.kind == "approval.responded"
             if not event.name and event.terminal:
+                if not responded:
+                    raise Failed("no approval.responded came before the run's end")
                 return
     raise Failed("the run did not end after the approval was answered")
-
-
-async def afterwards(page: Page) -> None:
-    """The session has the question and the answer, and stands in its document's list."""
-    ids, _, _ = await _finished(page, "afterwards, please")
-    told: dict[str, Any] = {}
-    for _ in range(20):  # Hermes stores a moment after the run's end
-        told = await page.good("GET", f"/sessions/{ids['sessionId']}", contract.SessionDetail)
-        if {"user", "assistant"} <= {row["role"] for row in told["messages"]}:
-            break
-        await asyncio.sleep(0.25)
-    else:
-        raise Failed(f"the session should hold question and answer: {shortened(told)}")
-    if told["messages"][0]["content"] != "afterwards, please":
-        raise Failed(f"the question is not as it was asked: {shortened(told['messages'][0])}")
-    usage = told["usage"]
-    if usage["inputTokens"] == 0 and usage["outputTokens"] == 0:
-        raise Failed("usage that is not known is null, never zero")
-    query = f"workspaceId={ids['workspaceId']}&documentId={ids['documentId']}"
-    listed = await page.good("GET", f"/sessions?{query}", contract.SessionList)
-    if ids["sessionId"] not in [row["sessionId"] for row in listed["sessions"]]:
-        raise Failed(f"the session is missing in its document's list: {shortened(listed)}")
-
-
-async def context_stays_out(page: Page) -> None:
-    """What the page is about never becomes part of what the user said."""
-    ids = page.ids()
-    mark = f"page-mark-{secrets.token_hex(6)}"
-    body = {"pageContext": {"title": mark}, "selectedText": mark, "selectedBlockId": "b1"}
-    told = await page.start(ids, "with a page", body=body)
-    await page.read(told["runId"], ids["sessionId"])
-    detail = await page.good("GET", f"/sessions/{ids['sessionId']}", contract.SessionDetail)
-    asked = [row["content"] for row in detail["messages"] if row["role"] == "user"]
-    if any(mark in text for text in asked):
-        raise Failed(f"the page context stands in the user's message: {shortened(asked)}")
 
 
 ROWS: list[Row] = [
@@ -356,9 +373,8 @@ ROWS: list[Row] = [
     ("the same traceId and body are the same run", "runs", same_trace),
     ("abort, and its end on the stream", "events", abort),
     ("an approval is answered by its id", "approvals", approval),
-    ("the session afterwards", "sessions", afterwards),
-    ("page context stays out of the user's message", "runs", context_stays_out),
     ("heartbeats go on", "events", heartbeats_go_on),
 ]
+CHOICES = {"once", "session", "always", "deny"}
 NO_AGENT_NEEDED = {"a run that nobody knows", "events of no session"}
 SLOW = {"heartbeats go on"}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .asking import Play, rows
 from .browser import Failed, Page
+from .conversations import ROWS as CONVERSATIONS
 from .running import NO_AGENT_NEEDED, ROWS, SLOW
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
@@ -70,7 +71,7 @@ class Suite:
                 if one_document and group == "session ids":
                     missing = "needs a user who may use every document: not with --document"
                 every.append(Check(len(every), group, name, heading, play, missing))
-        for name, heading, play in ROWS:
+        for name, heading, play in (*ROWS, *CONVERSATIONS):
             missing = None
             if not agent and name not in NO_AGENT_NEEDED:
                 missing = "needs Hermes with the scripted agent"
@@ -145,14 +146,17 @@ def summary(results: Iterable[Result]) -> dict[str, int]:
     return counted
 
 
-def as_json(url: str, results: Iterable[Result], seconds: float) -> str:
-    """The report for programs."""
+def as_json(
+    url: str, results: Iterable[Result], seconds: float, *, problem: str | None = None
+) -> str:
+    """The report for programs. `problem`: why nothing could be checked."""
     results = list(results)
     return json.dumps(
         {
             "contract": "client-proxy-v1",
             "url": url,
             "seconds": round(seconds, 1),
+            "problem": problem,
             "summary": {name.replace(" ", "_"): n for name, n in summary(results).items()},
             "checks": [
                 {
