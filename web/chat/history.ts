@@ -8,6 +8,8 @@ interface Schema extends DBSchema {
 
 /** The newest entries are kept; what is older leaves the disk. */
 const KEPT_ENTRIES = 2_000;
+/** A storage that does not answer for this long is as good as none. Milliseconds. */
+const PATIENCE = 10_000;
 
 export class History {
   readonly #name: string;
@@ -20,17 +22,29 @@ export class History {
     this.#failed = failed;
   }
 
-  /** Everything kept, oldest first; empty if there is no storage. */
-  async load(): Promise<Entry[]> {
+  /** Everything kept, oldest first; empty if there is no storage, or none that answers. */
+  async load(patience = PATIENCE): Promise<Entry[]> {
+    let timer: ReturnType<typeof setTimeout> | undefined;
     try {
-      const database = await this.#open();
-      const count = await database.count("entries");
-      if (count > KEPT_ENTRIES) await this.#forget(database, count - KEPT_ENTRIES);
-      return await database.getAllFromIndex("entries", "order");
+      const late = new Promise<never>((_resolve, reject) => {
+        timer = setTimeout(() => {
+          reject(new Error("The browser's storage does not answer."));
+        }, patience);
+      });
+      return await Promise.race([this.#load(), late]);
     } catch (error) {
       this.#failed(error);
       return [];
+    } finally {
+      clearTimeout(timer);
     }
+  }
+
+  async #load(): Promise<Entry[]> {
+    const database = await this.#open();
+    const count = await database.count("entries");
+    if (count > KEPT_ENTRIES) await this.#forget(database, count - KEPT_ENTRIES);
+    return database.getAllFromIndex("entries", "order");
   }
 
   async save(entries: readonly Entry[]): Promise<void> {
