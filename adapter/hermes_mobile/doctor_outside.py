@@ -37,6 +37,14 @@ SLOW_PONG = 1.0
 PINGS = 8
 
 
+class connect_here(connect):  # noqa: N801 — called like the function it stands for
+    """Connects to this address and no other: the token is not for whom a redirect names."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """A redirect is an answer like any other status."""
+        return exc
+
+
 class Unfit(Exception):
     """The attempt ended without an answer; why."""
 
@@ -120,7 +128,7 @@ async def _socket(
     visit: Visit, *, headers: Mapping[str, str] | None = None, query: str = ""
 ) -> AsyncIterator[ClientConnection]:
     """An open WebSocket. Raises what `connect` raises."""
-    socket = await connect(
+    socket = await connect_here(
         visit.url + query,
         additional_headers=dict(headers or {}),
         compression=None,
@@ -194,7 +202,7 @@ async def _entry(visit: Visit) -> list[Finding]:
             upgraded = time.monotonic() - began
             told = await _hello(socket, visit, visit.token)
     except InvalidStatus as error:
-        return [_no_upgrade(error.response.status_code)]
+        return [_no_upgrade(error.response.status_code, error.response.headers.get("Location"))]
     except ssl.SSLError as error:
         return [
             Finding(
@@ -274,7 +282,20 @@ _UPGRADE_LINES = (
 )
 
 
-def _no_upgrade(status: int) -> Finding:
+def _no_upgrade(status: int, sent_to: str | None) -> Finding:
+    if 300 <= status < 400:
+        to = (sent_to or "").partition("?")[0]
+        secure = to.startswith("https://")
+        return Finding(
+            Level.PROBLEM,
+            "upgrade",
+            f"the upgrade is sent on to {to or 'nowhere'} (HTTP {status})",
+            "Apps do not follow: the token is not for whom a redirect names.",
+            f"give apps the address itself: wss{to.removeprefix('https')}"
+            if secure
+            else "let the proxy pass /ws on by itself (nginx: no `return` or `rewrite` before "
+            "`location = /ws`)",
+        )
     if status in (502, 503, 504):
         return Finding(
             Level.PROBLEM,
@@ -283,13 +304,14 @@ def _no_upgrade(status: int) -> Finding:
             "It is there, the door behind it is not.",
             "start the gateway (hermes gateway run); the proxy's target must be MOBILE_PORT",
         )
-    if status == 403:
+    if status in (401, 403, 407, 429):
         return Finding(
             Level.PROBLEM,
             "upgrade",
-            "the upgrade is refused with HTTP 403, although no Origin was sent",
-            "A firewall or a sign-in stands before the door; apps cannot pass it.",
-            "let /ws pass there: the door asks for a token by itself",
+            f"the upgrade is refused with HTTP {status}, although no Origin was sent",
+            "A firewall, a sign-in or a limit stands before the door; apps cannot pass it.",
+            "let /ws pass there, the door asks for a token by itself (nginx, in `location = /ws`: "
+            "auth_basic off; auth_request off;)",
         )
     return Finding(
         Level.PROBLEM,
@@ -300,33 +322,33 @@ def _no_upgrade(status: int) -> Finding:
     )
 
 
-async def _origin(visit: Visit) -> list[Finding]:
-    """A page of another site makes a visitor's browser connect."""
-    found = []
+async def _foreign(visit: Visit, origin: str, page: str) -> Finding:
     try:
-        async with _socket(visit, headers={"Origin": FOREIGN}):
+        async with _socket(visit, headers={"Origin": origin}):
             pass
     except InvalidStatus as error:
-        found.append(
-            good(
-                "origin",
-                f"a page of a foreign origin is refused (HTTP {error.response.status_code})",
-            )
-        )
+        return good("origin", f"{page} is refused (HTTP {error.response.status_code})")
     except (OSError, InvalidHandshake, InvalidMessage):
-        found.append(good("origin", "a page of a foreign origin is refused (no connection)"))
-    else:
-        found.append(
-            Finding(
-                Level.PROBLEM,
-                "origin",
-                f"a page of a foreign origin ({FOREIGN}) may connect",
-                "Any web page that someone visits may talk to this door from their browser: "
-                "the proxy takes the Origin header away, or the door does not look at it.",
-                'nginx: remove `proxy_set_header Origin "";`; MOBILE_ALLOWED_ORIGINS must list '
-                "your own pages only",
-            )
-        )
+        return good("origin", f"{page} is refused (no connection)")
+    return Finding(
+        Level.PROBLEM,
+        "origin",
+        f"{page} may connect",
+        "Any web page that someone visits may talk to this door from their browser: "
+        "the proxy takes the Origin header away, or the door does not look at it.",
+        'nginx: remove `proxy_set_header Origin "";`; MOBILE_ALLOWED_ORIGINS must list '
+        "your own pages only",
+    )
+
+
+async def _origin(visit: Visit) -> list[Finding]:
+    """A page of another site makes a visitor's browser connect."""
+    found = [
+        await _foreign(visit, FOREIGN, f"a page of a foreign origin ({FOREIGN})"),
+        await _foreign(visit, "null", "a page with the origin null, as sandboxed ones have,"),
+    ]
+    if all(finding.level is Level.GOOD for finding in found):
+        del found[1:]
     scheme = {"ws": "http", "wss": "https"}[urlsplit(visit.url).scheme]
     own = f"{scheme}://{urlsplit(visit.url).netloc}"
     try:

@@ -287,6 +287,7 @@ async def relay(
     *,
     head: Callable[[Lines], Lines] = lambda lines: lines,
     status: int | None = None,
+    location: str = "",
     hold: float = 0.0,
     idle: float | None = None,
     most: int | None = None,
@@ -306,8 +307,8 @@ async def relay(
             if status is not None:
                 body = b"<html></html>"
                 writer.write(
-                    b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
-                    % (status, len(body), body)
+                    b"HTTP/1.1 %d X\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s"
+                    % (status, f"Location: {location}\r\n".encode(), len(body), body)
                 )
                 await writer.drain()
                 return
@@ -421,6 +422,44 @@ async def test_address_that_is_no_door(status: int, part: str) -> None:
     """Something else answers."""
     async with relay(0, status=status) as proxy:
         assert only(await outside(proxy), part).level is Level.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("location", "change"),
+    [
+        ("https://a.example/ws", "wss://a.example/ws"),
+        ("http://a.example/ws", "location = /ws"),
+        ("ws://a.example/ws?token=t", "location = /ws"),
+    ],
+)
+async def test_redirect_is_not_followed(location: str, change: str) -> None:
+    """The token is not for whom a redirect names; the finding says where it leads."""
+    async with relay(0, status=301, location=location) as proxy:
+        finding = only(await outside(proxy), "is sent on to")
+
+    assert finding.level is Level.PROBLEM
+    assert change in finding.change
+    assert "token=" not in finding.what
+
+
+async def test_sign_in_before_the_door() -> None:
+    """It is no missing Upgrade line that a 401 tells of."""
+    async with relay(0, status=401) as proxy:
+        finding = only(await outside(proxy), "no Origin was sent")
+
+    assert "auth_basic off" in finding.change
+
+
+async def test_page_of_no_origin_may_connect() -> None:
+    """A sandboxed page has the origin `null`."""
+
+    def nameless(lines: Lines) -> Lines:
+        return [line for line in lines if line.lower() != b"origin: null"]
+
+    async with door(**PUBLIC) as port, relay(port, head=nameless) as proxy:
+        finding = only(await outside(proxy), "the origin null")
+
+    assert finding.level is Level.PROBLEM
 
 
 async def test_nobody_there_and_wrong_token() -> None:
