@@ -56,11 +56,13 @@ class EventStream(asyncio.Protocol):
             return
         self._alive = True
         try:
-            if not self._opened.done():
+            before_body = not self._opened.done()
+            self._parser.feed_data(data)
+            if before_body and not self._opened.done():
+                # Judged after the parser: the first bytes may be a short head and many events.
                 self._head_size += len(data)
                 if self._head_size > MAX_HEAD:
                     raise ValueError("the head is too large")
-            self._parser.feed_data(data)
         except Exception:
             # The end, bytes that are no HTTP, or what the reader refuses: this stream is over.
             self.close()

@@ -98,6 +98,49 @@ async def test_the_stream_has_the_headers_that_proxies_need_and_a_first_byte_at_
 
 
 @BOTH
+@pytest.mark.parametrize("size", [70_000, 250_000, 1_000_000])
+async def test_a_head_and_many_events_may_come_in_one_piece(replayable: bool, size: int) -> None:
+    event = json.dumps({"event": "message.delta", "delta": "x" * 900})
+    ids = (f"id: {number}\n" if replayable else "" for number in range(size // 1000))
+    words = "".join(f"{id}data: {event}\n\n" for id in ids)
+
+    async def at_once(request: web.Request) -> web.StreamResponse:
+        end = json.dumps({"event": "run.completed", "output": "x"})
+        body = f": open\n\n{words}data: {end}\n\n".encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        assert request.transport is not None
+        request.transport.write(head + body)
+        request.transport.close()
+        return web.Response()
+
+    async with SmallHermes(replayable=replayable) as hermes, browsing(hermes.url) as browser:
+        hermes.answers["GET /v1/runs/*/events"] = at_once
+        run_id = (await browser.start())["runId"]
+
+        kinds = kinds_of(await browser.read(run_id))
+
+    assert kinds == ["message.delta"] * (size // 1000) + ["run.completed"]
+
+
+async def test_a_head_without_end_is_no_stream() -> None:
+    async def no_end(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.write(b"HTTP/1.1 200 OK\r\n" + b"X-More: y\r\n" * 20_000)
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async with (
+        SmallHermes() as hermes,
+        browsing(hermes.url, silence=60) as browser,
+    ):
+        hermes.answers["GET /v1/runs/*/events"] = no_end
+        run_id = (await browser.start())["runId"]
+        hermes.last.status.update(status="completed", output="x")
+
+        assert kinds_of(await browser.read(run_id))[-1] == "run.completed"
+
+
+@BOTH
 async def test_two_tabs_and_a_late_one_see_the_whole_run(replayable: bool) -> None:
     async with SmallHermes(replayable=replayable) as hermes, browsing(hermes.url) as browser:
         run_id = (await browser.start())["runId"]
