@@ -414,11 +414,12 @@ export class Connection {
     const { clock, timing } = this.#parts;
     const asked = clock.now();
     const heard = attempt.heard;
+    // What waited before the question: that the question itself leaves the socket is no sign of life.
+    let left = attempt.socket.bufferedAmount;
     if (!this.#write(attempt, { t: "ping", ts: asked })) {
       this.#retryLater();
       return;
     }
-    let left = attempt.socket.bufferedAmount;
     let quietSince = asked;
     const check = (): void => {
       if (attempt.heard > heard) {

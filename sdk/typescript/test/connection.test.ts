@@ -317,6 +317,16 @@ test("A line that still drains is alive, however long the pong takes.", async ()
   expect(bench.client.state.phase).not.toBe("ready");
 });
 
+test("That the question leaves the socket is no sign of life.", async () => {
+  const bench = makeBench();
+  const socket = await bench.ready();
+  socket.slow = true;
+  bench.client.networkChanged();
+  socket.bufferedAmount = 0; // taken by the system, which knows nothing of the line
+  await bench.clock.advance(4_000);
+  expect(bench.client.state.phase).toBe("waiting");
+});
+
 test("networkChanged() tests a standing line at once and drops a dead one.", async () => {
   const bench = makeBench();
   const socket = await bench.ready();
