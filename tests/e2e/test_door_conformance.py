@@ -17,6 +17,7 @@ SETTINGS = load("door.json")["settings"]
 NOT_HERMES = {
     "cards: two approvals at once: each answer reaches its own",
     "cards: the frames around a card, in their order",
+    "crowds: who reads nothing is cut off, and holds nobody up",
     "text: white space inside and around is kept",
     "turns: the frames of a turn, in their order",
     "turns: texts that are sent at once are answered in order",
@@ -52,7 +53,7 @@ async def test_the_kit_finds_no_fault(
     passed = [check for check in checks if check["status"] == "passed"]
     left = [check for check in checks if check["status"] == "not_run"]
     assert len(passed) + len(left) == len(checks)
-    assert len(passed) > 470
+    assert len(passed) > 490
     assert NOT_HERMES == {
         f"{check['group']}: {check['name']}"
         for check in left
