@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -43,12 +44,26 @@ def _spellings(secret: str) -> set[str]:
     return {form for form in forms if len(form) >= MIN_SECRET}
 
 
+def _as_far(text: str) -> str:
+    """Matches the longest beginning of *text* that is there, or nothing.
+
+    Each character is optional within the one before it. A nest as deep as a long secret is more
+    than the pattern compiler bears, so pieces of the text are nested, and characters in a piece.
+    """
+    size = max(16, math.isqrt(len(text)))
+    pattern = ""
+    for start in reversed(range(0, len(text), size)):
+        piece = text[start : start + size]
+        part = ""
+        for character in reversed(piece[:-1]):
+            part = f"(?:{re.escape(character)}{part})?"
+        pattern = f"(?:{re.escape(piece)}{pattern}|{part})"
+    return pattern
+
+
 def _beginning(form: str) -> str:
     """Matches every proper beginning of *form*."""
-    pattern = ""
-    for character in reversed(form[1:-1]):
-        pattern = f"(?:{re.escape(character)}{pattern})?"
-    return re.escape(form[0]) + pattern
+    return re.escape(form[0]) + _as_far(form[1:-1])
 
 
 def _least(form: str) -> int:
@@ -59,10 +74,7 @@ def _least(form: str) -> int:
 def _pattern(form: str) -> str:
     """Matches *form* and, for a long one, a cut-off form of at least three quarters of it."""
     least = _least(form)
-    tail = ""
-    for character in reversed(form[least:]):
-        tail = f"(?:{re.escape(character)}{tail})?"
-    return re.escape(form[:least]) + tail
+    return re.escape(form[:least]) + _as_far(form[least:])
 
 
 def _ends(forms: Iterable[str]) -> dict[str, tuple[str, ...]]:

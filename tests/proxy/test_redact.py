@@ -109,3 +109,23 @@ def test_what_is_plain_has_nothing_to_hold_back(text: str, cut: int) -> None:
             assert not redactor.found_in(piece) and not redactor.open_tail(piece)
     assert not redactor.clean(text + KEY)
     assert cut == 0 or not redactor.clean(text + KEY[:cut])
+
+
+@pytest.mark.parametrize("length", [6, 7, 16, 17, 63, 255, 257, 600, 2500])
+def test_a_secret_may_be_long(length: int) -> None:
+    letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
+    secret = "".join(letters[(at * at + at // 7) % len(letters)] for at in range(length))
+    redactor = Redactor([secret])
+    text = f"it is {secret}, no less"
+
+    assert (
+        redactor.text(text) == redactor.data(text.encode()).decode() == "it is [redacted], no less"
+    )
+    for size in (1, 5, 200, 10_000):
+        stream = TextStream(redactor)
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        left = "".join(map(stream.push, pieces)) + stream.close()
+        assert left.startswith("it is ") and left.endswith("[redacted], no less")
+        assert len(left) <= len("it is xxx[redacted], no less")
+    most = secret[: max(16, (length * 3 + 3) // 4)]
+    assert secret[: length // 2] not in redactor.text(f"cut off: {most}") or length < 16
