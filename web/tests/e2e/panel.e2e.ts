@@ -73,11 +73,14 @@ describe.each(HERMES_VERSIONS)("the panel on Hermes %s", (version) => {
   beforeAll(async () => {
     running = await startHermes(version);
     line = await Line.to(new URL(running.web ?? "").host);
-    // The login link works once: every browser of these tests gets its cookie.
+    // The login link works once: every browser of these tests gets its cookie, which is named by
+    // the port that the browser asks.
     const browser = await Browser.start();
     try {
       const page = await browser.page();
-      await page.goto(running.login ?? "");
+      const login = new URL(running.login ?? "");
+      login.host = line.address;
+      await page.goto(login.href);
       await page.waitForURL(/\/sample\/$/);
       cookies = await browser.context.cookies();
     } finally {

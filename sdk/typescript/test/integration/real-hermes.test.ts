@@ -16,7 +16,8 @@ beforeAll(async () => {
   everything = await startEverything();
   stops.push(everything.stop);
   const login = await fetch(everything.loginUrl, { redirect: "manual" });
-  cookie = (login.headers.get("set-cookie") ?? "").split(";")[0] ?? "";
+  cookie =
+    /^hermes_client_session\w*=([^;]+)/.exec(login.headers.get("set-cookie") ?? "")?.[1] ?? "";
   expect(cookie).not.toBe("");
 });
 
@@ -24,10 +25,10 @@ afterAll(async () => {
   for (const stop of stops) await stop();
 });
 
-/** What a browser does by itself: keeps the cookie. */
+/** What a browser does by itself: keeps the cookie, which is named by the port that is asked. */
 const browserFetch: typeof fetch = (input, init) => {
   const headers = new Headers(init?.headers);
-  headers.set("cookie", cookie);
+  headers.set("cookie", `hermes_client_session_${new URL(input as string).port}=${cookie}`);
   return fetch(input, { ...init, headers });
 };
 
