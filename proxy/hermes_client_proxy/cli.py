@@ -63,7 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     serve.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help=f"port to listen on ({DEFAULT_PORT}; 0: any)"
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        help=f"port to listen on ({DEFAULT_PORT}; 0: any)",
     )
     serve.add_argument(
         "--pages",
@@ -195,6 +198,13 @@ def _listen(host: str, port: int, settings: Settings) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _port(text: str) -> int:
+    port = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 65_536
+    if port > 65_535:
+        raise argparse.ArgumentTypeError("give a number from 0 to 65535")
+    return port
 
 
 def _shown(host: str) -> str:

@@ -270,7 +270,7 @@ TABLE: tuple[Row, ...] = (
         "MNOTE_WEB_PUBLIC_ORIGIN",
         "public_origin",
         "an origin",
-        _origin,
+        str,
         "The origin that browsers see. Needed when it is a name other than localhost.",
     ),
     Row(

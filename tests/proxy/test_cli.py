@@ -147,6 +147,14 @@ def test_a_setting_that_cannot_be_used_is_told(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("port", ["65536", "-1", "x", "99999999999999999999", "²", ""])
+def test_a_port_that_is_none_is_told(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", f"--port={port}"])
+
+    assert ended.value.code == 2 and "from 0 to 65535" in capsys.readouterr().err
+
+
 def test_a_port_in_use_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
