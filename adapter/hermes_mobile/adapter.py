@@ -230,11 +230,16 @@ class MobileAdapter(BasePlatformAdapter):
             raise RuntimeError("the gateway has no message handler yet")
         event = await self._event(incoming)
         if self._house is not None:
-            self._house.desk.typed(incoming.chat, event.text)
-            asking = self._house.desk.asking(incoming.chat)
-            if asking is not None and event.media_urls and not event.get_command():
-                self._queue(asking, event)
-                return
+            desk = self._house.desk
+            desk.typed(incoming.chat, event.text)
+            if event.media_urls and not event.get_command():
+                asking = desk.asking(incoming.chat)
+                if asking is not None:
+                    self._queue(asking, event)
+                    return
+                if event.text and desk.confirming(incoming.chat):
+                    # One word, like "once" or "no", would be Hermes' answer to the confirmation.
+                    event.text = f"[With the file] {event.text}"
         task = self._task(self.handle_message(event))
         # Commands that Hermes carries out in here take their time; the rest returns at once.
         await asyncio.wait({task}, timeout=HAND_OVER_SECONDS)

@@ -149,6 +149,15 @@ class CardDesk:
                 return str(reference.session)
         return None
 
+    def confirming(self, chat: str) -> bool:
+        """Whether a slash command of this device waits for its confirmation."""
+        return any(
+            isinstance(reference, Confirm)
+            and device_of(reference.session) == chat
+            and self._confirmations.state(reference).state == "waiting"
+            for reference in self._cards
+        )
+
     def stopped(self, session: str) -> None:
         """The person stopped the turn of `session`: what it asked is denied, or not answered.
 

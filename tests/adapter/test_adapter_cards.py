@@ -355,6 +355,9 @@ async def test_in_which_session_a_device_is_asked(hermes: Any) -> None:
     try:
         desk.confirmation("d", S, "Sure?", "", "1")
         assert desk.asking("d") is None
+        assert desk.confirming("d") and not desk.confirming("other")
+        pending["confirm_id"] = "2"  # a newer one has taken its place
+        assert not desk.confirming("d")
         desk.question("d", in_thread, "Which?", ["red"], "q")
         assert desk.asking("d") == in_thread
         assert desk.asking("other") is None

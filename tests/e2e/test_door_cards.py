@@ -257,6 +257,23 @@ async def test_a_file_allows_no_command(hermes: HermesProcess, frame: Frame, dat
         await client.message(digest(data), since=mark)
 
 
+@pytest.mark.parametrize("word", ["once", "always", "cancel"])
+async def test_a_file_confirms_no_command(hermes: HermesProcess, word: str) -> None:
+    """Hermes takes these words of any message for the answer to `/new`."""
+    frame = {"t": "media", "kind": "document", "filename": "b.bin", "caption": word}
+    async with device_on(hermes) as client:
+        mark = await greeted(client)
+        await client.text("/new")
+        prompt = await client.prompt(since=mark, kind="slash_confirm")
+        await taken(client, frame, b"\x00\x01")
+        shown = await client.message(digest(b"\x00\x01"), since=mark)
+        assert word in client.texts(mark)[shown["id"]].rpartition("\n")[2]
+        await client.answer(prompt, "cancel" if word != "cancel" else "once")
+        done = await client.done(prompt)
+        assert done["option_id"] == ("cancel" if word != "cancel" else "once")
+        assert client.frames.index(shown) < client.frames.index(done)
+
+
 async def test_an_open_question_takes_a_plain_text(hermes: HermesProcess) -> None:
     """A typed message answers a question, and its card is closed."""
     async with device_on(hermes) as client:
