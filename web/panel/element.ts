@@ -90,6 +90,8 @@ export class HermesPanel extends LitElement {
   /** The card that a screen reader was told of. */
   #askedFor: string | undefined;
   #resize: ResizeObserver | undefined;
+  /** Of the conversation, in pixels: lines of the field break elsewhere when it changes. */
+  #width = 0;
   readonly #selection = new PageSelection(this, (text) => {
     this.selected = text;
   });
@@ -177,6 +179,12 @@ export class HermesPanel extends LitElement {
     if (inner !== null && this.#resize === undefined) {
       this.#resize = new ResizeObserver(() => {
         this.#stick();
+        if (inner.clientWidth === this.#width) return;
+        this.#width = inner.clientWidth;
+        // Not in here: what observes a size must not change it.
+        requestAnimationFrame(() => {
+          this.#grow();
+        });
       });
       this.#resize.observe(inner);
       // A panel that becomes lower must not push the newest turn, or an open question, out of sight.

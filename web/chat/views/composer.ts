@@ -55,8 +55,14 @@ export class ComposerView extends View {
     this.now = Date.now();
   }
 
+  override connectedCallback(): void {
+    super.connectedCallback();
+    window.addEventListener("resize", this.#grow);
+  }
+
   override disconnectedCallback(): void {
     super.disconnectedCallback();
+    window.removeEventListener("resize", this.#grow);
     this.#endRecording();
     for (const { preview } of this.files) if (preview !== "") URL.revokeObjectURL(preview);
   }
@@ -236,12 +242,12 @@ export class ComposerView extends View {
   };
 
   /** As tall as its text, up to a third of the window (the stylesheet bounds it). */
-  #grow(): void {
+  readonly #grow = (): void => {
     const area = this.#area;
     if (area === undefined) return;
     area.style.height = "auto";
     area.style.height = `${area.scrollHeight}px`;
-  }
+  };
 
   #keep(): void {
     this.dispatchEvent(new CustomEvent("draft", { detail: this.text }));

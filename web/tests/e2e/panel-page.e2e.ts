@@ -156,6 +156,20 @@ test("is gone where the page hides the part it stands in", async () => {
   expect(await page.locator("hermes-panel textarea").isVisible()).toBe(false);
 });
 
+test("gives the field back its height when the panel becomes wide", async () => {
+  await open({ css: "hermes-panel { height: 500px; width: 200px }" });
+  const field = page.locator("hermes-panel textarea");
+  const height = async (): Promise<number> => (await field.boundingBox())?.height ?? 0;
+  const one = await height();
+  await field.fill("a question of more than one line here");
+  expect(await height()).toBeGreaterThan(one + 10);
+  await page.evaluate(() => {
+    document.querySelector<HTMLElement>("hermes-panel")?.style.setProperty("width", "700px");
+  });
+  await expect.poll(height).toBeLessThan(one + 10);
+  browser.expectCalm();
+});
+
 test("stands in the direction of its words, and every text in its own", async () => {
   await open({ dir: "rtl", css: "hermes-panel { height: 500px; width: 360px }" });
   await ask("مرحبا");
