@@ -39,6 +39,7 @@ class EventStream(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._headers: dict[bytes, bytes] = {}
         self._head_size = 0
+        self._ahead = False
         self._opened: asyncio.Future[bool] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
         self._alive = True
@@ -77,14 +78,21 @@ class EventStream(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
+        status = self._parser.get_status_code()
+        self._ahead = 100 <= status < 200 and status != 101
+        if self._ahead:
+            return
         kind = self._headers.get(b"content-type", b"").partition(b";")[0].strip()
         plain = self._headers.get(b"content-encoding", b"identity") == b"identity"
-        good = self._parser.get_status_code() == 200 and kind == b"text/event-stream" and plain
+        good = status == 200 and kind == b"text/event-stream" and plain
         if not good:
             raise NoStream(sent=True)
         self._opened.set_result(True)
 
     def on_message_complete(self) -> None:
+        if self._ahead:  # a word ahead of the answer, such as 103: the answer is still to come
+            self._headers.clear()
+            return
         raise EOFError  # whatever else comes is not this stream's
 
     # the reader's calls

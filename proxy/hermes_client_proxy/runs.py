@@ -59,6 +59,8 @@ class Run:
     translator: Translator
     approvals: Approvals
     last_seq: str | None = None
+    unnumbered: bool = False
+    """Whether events came without a number by which the stream could be taken up again."""
     abort_asked: bool = False
     gap_at: int = -1
     """The number that the log had reached when it last said that something is missing."""
@@ -82,6 +84,13 @@ class Run:
             self.log.append(event)
         if self.translator.ended and self.end_kind is None:
             self.end_kind = str(raw.get("event") or fallback_kind)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether reading the upstream's stream again gives nothing twice."""
+        if self.interface == "basic":
+            return False
+        return self.last_seq is not None or not self.unnumbered
 
     def outcome(self) -> str | None:
         """The kind of the run's last event, None while it goes on."""
@@ -332,7 +341,7 @@ class Runs:
                 return
             self._counters.upstream_lost[result] += 1
             self._upstream.forget_interface()
-            if run.interface == "basic" and result != "refused":
+            if not run.resumable and result != "refused":
                 break
             failures = 0 if run.log.next > before else failures + 1
             status = await self._ask_until_told(run)
@@ -364,7 +373,7 @@ class Runs:
 
     async def _drain(self, run: Run) -> None:
         """Reads what the stream of an ended run still holds, where that may be read again."""
-        if run.interface == "replayable":
+        if run.resumable:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN):
                     # The line that broke once may break again: what can still be had is not given
@@ -373,7 +382,7 @@ class Runs:
                         if failures:
                             await asyncio.sleep(_pause(failures - 1))
                         await self._read_stream(run)
-                        if run.translator.ended:
+                        if run.translator.ended or not run.resumable:
                             return
 
     def _note_gap(self, run: Run) -> None:
@@ -407,10 +416,12 @@ class Runs:
                     if run.last_seq is not None and _not_after(event.id, run.last_seq):
                         continue
                     run.last_seq = event.id if _SEQ.fullmatch(event.id) else run.last_seq
+                if run.last_seq is None and not run.unnumbered:
+                    run.unnumbered = not _is_note(raw)
                 if isinstance(raw, events.Delta):
                     if (data := run.translator.delta(raw)) is not None:
                         run.log.append(data)
-                elif raw.get("event") == "replay.truncated":
+                elif _is_note(raw):
                     self._note_gap(run)
                 else:
                     with contextlib.suppress(RecursionError):  # nested too deeply: it alone is lost
@@ -467,12 +478,14 @@ class Runs:
 
     async def refilled(self, run: Run, last_event_id: str | None) -> None:
         """Waits a moment until the log of a run found again has what *last_event_id* names, so
-        that a returning reader need not see everything anew."""
+        that a returning reader need not see everything anew. A start that Hermes recognised as a
+        repeated one finds its run again too."""
         number = number_of(last_event_id)
-        if run.user or number is None:
+        patience = run.began + _REFILL - time.monotonic()
+        if number is None or patience <= 0:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_REFILL):
+            async with asyncio.timeout(patience):
                 reader = Reader(run.log, 0, run.truncated)
                 try:
                     while run.log.next <= number and not run.log.ended:
@@ -554,6 +567,11 @@ def _has_ended(status: dict[str, Any] | None) -> bool:
 def unknown_run() -> ProxyError:
     """There is no such run, or none that this session may see."""
     return ProxyError(NOT_FOUND, "This session has no such run, or it is too long ago.")
+
+
+def _is_note(raw: events.Delta | dict[str, Any]) -> bool:
+    """Whether this is no event of the run but the upstream's word that it has lost some."""
+    return isinstance(raw, dict) and raw.get("event") == "replay.truncated"
 
 
 def _not_after(event_id: str, last: str) -> bool:

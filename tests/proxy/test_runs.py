@@ -122,6 +122,26 @@ async def test_a_head_and_many_events_may_come_in_one_piece(replayable: bool, si
     assert kinds == ["message.delta"] * (size // 1000) + ["run.completed"]
 
 
+@BOTH
+async def test_words_ahead_of_the_answer_are_none(replayable: bool) -> None:
+    async def ahead(request: web.Request) -> web.StreamResponse:
+        event = json.dumps({"event": "run.completed", "output": "x"})
+        hints = b"HTTP/1.1 103 Early Hints\r\nContent-Type: text/html\r\nLink: <x>\r\n\r\n"
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        assert request.transport is not None
+        for part in (b"HTTP/1.1 100 Continue\r\n\r\n", hints, head, f"data: {event}\n\n".encode()):
+            request.transport.write(part)
+            await asyncio.sleep(0)
+        request.transport.close()
+        return web.Response()
+
+    async with SmallHermes(replayable=replayable) as hermes, browsing(hermes.url) as browser:
+        hermes.answers["GET /v1/runs/*/events"] = ahead
+        run_id = (await browser.start())["runId"]
+
+        assert kinds_of(await browser.read(run_id)) == ["run.completed"]
+
+
 async def test_a_head_without_end_is_no_stream() -> None:
     async def no_end(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -265,6 +285,34 @@ async def test_on_the_newer_interface_a_broken_stream_is_taken_up_where_it_was()
         assert "".join(d.get("delta", "") for d in data) == "0 1 2 3 4 5 "
         assert [d["event"] for d in data].count("run.completed") == 1
         assert "replay.truncated" not in [d["event"] for d in data]
+
+
+@pytest.mark.parametrize("id", ["", "id: a1\n"], ids=["no ids", "ids that are no numbers"])
+@pytest.mark.parametrize("ended", [False, True], ids=["goes on", "ended"])
+async def test_a_stream_that_cannot_be_taken_up_again_shows_nothing_twice(
+    id: str, ended: bool
+) -> None:
+    async def without_numbers(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        event = json.dumps({"event": "message.delta", "delta": "once "})
+        await answer.write(f"{id}data: {event}\n\n".encode())
+        hermes.last.status.update(status="completed" if ended else "running", output="once more")
+        assert request.transport is not None
+        request.transport.close()
+        return answer
+
+    async with SmallHermes(replayable=True) as hermes, browsing(hermes.url) as browser:
+        hermes.answers["GET /v1/runs/*/events"] = without_numbers
+        run_id = (await browser.start())["runId"]
+        if not ended:
+            await collect(browser, run_id, 2)
+            hermes.last.status.update(status="completed")
+
+        data = data_of(await browser.read(run_id))
+
+    assert [d["event"] for d in data] == ["message.delta", "replay.truncated", "run.completed"]
+    assert data[-1]["output"] == "once more"
 
 
 async def test_every_gap_is_told() -> None:

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from hermes_client_proxy import service
-from tests.proxy.running import IDS, PATIENCE, SESSION, browsing, kinds_of
+from tests.proxy.running import IDS, PATIENCE, SESSION, browsing, data_of, kinds_of
 from tests.proxy.small_hermes import KEY, SmallHermes, error, message_row, session_row
-from tests.proxy.test_runs import BOTH, until
+from tests.proxy.test_runs import BOTH, collect, until
 
 Answers = dict[str, Any]
 
@@ -61,6 +61,25 @@ async def test_without_a_key_the_same_trace_and_body_are_the_same_run(replayable
         hermes.last.end()
         await until(lambda: browser.app.service.runs.running == 0)
         assert (await browser.start())["runId"] == "run_0004"
+
+
+async def test_after_a_restart_a_repeated_start_shows_nothing_twice() -> None:
+    headers = {"Idempotency-Key": "key-1"}
+    async with SmallHermes(replayable=True) as hermes:
+        async with browsing(hermes.url) as browser:
+            run_id = (await browser.start(headers=headers))["runId"]
+            for number in range(300):
+                hermes.last.say("message.delta", delta=f"{number} ")
+            seen = await collect(browser, run_id, 200)
+        async with browsing(hermes.url) as browser:
+            assert (await browser.start(headers=headers))["runId"] == run_id
+            reading = asyncio.create_task(browser.read(run_id, seen[-1].id))
+            await until(lambda: hermes.last.readers == 1)
+            hermes.last.end()
+
+            data = data_of(await reading)
+
+    assert [d.get("delta") for d in data] == [f"{n} " for n in range(200, 300)] + [None]
 
 
 async def test_a_key_outlives_this_server_where_hermes_keeps_keys() -> None:
