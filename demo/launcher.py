@@ -33,7 +33,7 @@ START_SECONDS = 180.0
 """How long Hermes may take until it answers; it needs one to three seconds on a laptop.
 
 A small machine that is busy takes far longer, and a program that dies is noticed at once."""
-LOGIN_SECONDS = 30.0
+LOGIN_SECONDS = 10.0
 # The pages, where Node.js has built them. Each door serves its own.
 CHAT_PAGE = ROOT / "adapter" / "hermes_mobile" / "pages" / "chat" / "index.html"
 SAMPLE_PAGE = ROOT / "proxy" / "hermes_client_proxy" / "pages" / "sample" / "index.html"
