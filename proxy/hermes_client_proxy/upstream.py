@@ -162,6 +162,8 @@ class Upstream:
             return reply
         except NoAnswer as failure:
             outcome = failure.kind
+            if not failure.slow:
+                self.forget_interface()
             raise
         finally:
             seconds = time.monotonic() - began

@@ -464,6 +464,22 @@ async def test_answers_of_any_shape_map_to_a_code(name: str) -> None:
                 assert harmless or lost or answer.status in CODES[body["code"]], (path, body)
 
 
+async def test_another_hermes_at_the_same_address_is_asked_anew() -> None:
+    async with SmallHermes() as hermes, browsing(hermes.url) as browser:
+        await browser.start()
+        hermes.last.end()
+        await until(lambda: browser.app.service.runs.running == 0)
+        await hermes.close()
+        await browser.ask("GET", "/models", 502)
+        hermes.replayable = True
+        await hermes.listen()
+        headers = {"Idempotency-Key": "key-1"}
+
+        await browser.start("again", headers=headers)
+
+        assert hermes.last.key is not None and "conversation_history" not in hermes.last.body
+
+
 async def test_capabilities_decide_and_not_a_version() -> None:
     for answer, interface in (
         (plain(404, "404: Not Found"), "basic"),
