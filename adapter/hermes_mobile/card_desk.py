@@ -36,7 +36,17 @@ MARGIN_SECONDS = 0.25
 # The id of a card that need not be shown: its request has ended before.
 SETTLED = "p-settled"
 
-_TYPED_ANSWERS = {"/approve": "once", "/always": "always", "/cancel": "cancel"}
+# What Hermes takes for the answer to a slash command's question: commands, and whole texts.
+_ANSWERING_COMMANDS = {
+    **dict.fromkeys(("approve", "yes", "ok", "confirm"), "once"),
+    **dict.fromkeys(("always", "remember"), "always"),
+    **dict.fromkeys(("cancel", "no", "deny", "nevermind"), "cancel"),
+}
+_ANSWERING_TEXTS = {
+    **dict.fromkeys(("approve", "approve once", "once"), "once"),
+    **dict.fromkeys(("always", "always approve"), "always"),
+    **dict.fromkeys(("cancel", "nevermind", "no"), "cancel"),
+}
 
 
 class CardDesk:
@@ -57,7 +67,7 @@ class CardDesk:
         self._confirmations = confirmations
         self.answered = answered
         self._cards: dict[Any, str] = {}  # the request behind a card -> the card's id
-        self._typed: dict[str, str] = {}  # the last slash command of a device
+        self._typed: dict[str, str] = {}  # what a device typed to a slash command's question
         self._looking: asyncio.Task[None] | None = None
         self._late: set[asyncio.Task[str | None]] = set()
 
@@ -120,6 +130,7 @@ class CardDesk:
         """Ask whether a slash command shall be carried out; the card's id."""
         limit = self._confirmations.seconds()
         confirm = Confirm(session, confirm_id)
+        self._typed.pop(chat, None)
         return self._ask(
             chat, prompts.confirm_card(title, message, session, limit, reference=confirm)
         )
@@ -133,9 +144,13 @@ class CardDesk:
         return False
 
     def typed(self, chat: str, text: str) -> None:
-        """A device sent a text: a slash command may answer a confirmation."""
-        if text.startswith("/"):
-            self._typed[chat] = text.split(maxsplit=1)[0].lower()
+        """A device sent a text: it may answer a confirmation."""
+        said = text.strip().lower()
+        command = said.split(maxsplit=1)[0][1:] if said.startswith("/") else ""
+        choice = _ANSWERING_COMMANDS.get(command) or _ANSWERING_TEXTS.get(said.lstrip("!/"))
+        # What waits for an answer of another kind comes first.
+        if choice is not None and self.asking(chat) is None and self.confirming(chat):
+            self._typed[chat] = choice
 
     def asking(self, chat: str) -> str | None:
         """The session in which Hermes waits for this device's answer to an approval or a question.
@@ -250,9 +265,8 @@ class CardDesk:
         ended = self._confirmations.state(reference)
         if ended.state == "waiting":
             return ended
-        # Hermes forgets how it was answered; the command that was typed tells.
-        typed = self._typed.pop(device_of(reference.session) or "", "")
-        return Ended("ended", _TYPED_ANSWERS.get(typed))
+        # Hermes forgets how it was answered; what was typed tells.
+        return Ended("ended", self._typed.pop(device_of(reference.session) or "", None))
 
     def _end(self, reference: Any, card_id: str, option_id: str | None) -> None:
         self._cards.pop(reference, None)

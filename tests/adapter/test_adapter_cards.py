@@ -372,3 +372,51 @@ async def test_in_which_session_a_device_is_asked(hermes: Any) -> None:
     finally:
         desk.close()
         await door.stop()
+
+
+@pytest.mark.parametrize(
+    ("typed", "applied"),
+    [
+        ("/approve", "once"),
+        ("/ok then", "once"),
+        ("/Remember", "always"),
+        ("/deny", "cancel"),
+        ("once", "once"),
+        (" Always approve ", "always"),
+        ("No", "cancel"),
+        ("!cancel", "cancel"),
+        ("no, thank you", None),
+        ("/help", None),
+        (None, None),
+    ],
+)
+async def test_what_was_typed_to_a_confirmation_is_told(
+    hermes: Any, typed: str | None, applied: str | None
+) -> None:
+    """Hermes forgets it. What was typed before the question is no answer to it."""
+    pending: dict[str, Any] = {"confirm_id": "1", "created_at": time.time()}
+    confirm = SimpleNamespace(get_pending=lambda session: pending, resolve=None)
+    agent = ScriptedAgent()
+    door = Door(Settings.from_sources({"MOBILE_TOKEN": "t" * 32, "MOBILE_PORT": "0"}), agent)
+    agent.attach(door)
+    await door.start()
+    desk = CardDesk(
+        door,
+        Approvals(hermes),
+        Clarifications(question()[0]),
+        Confirmations(confirm),
+        lambda chat: None,
+    )
+    try:
+        desk.typed("d", "/cancel")
+        card_id = desk.confirmation("d", S, "Sure?", "", "1")
+        if typed is not None:
+            desk.typed("d", typed)
+        pending["confirm_id"] = ""
+        desk.look()
+        outcome = door.hub.cards.prompts.outcome(card_id)
+        assert outcome is not None
+        assert (outcome.option_id, outcome.expired) == (applied or "cancel", applied is None)
+    finally:
+        desk.close()
+        await door.stop()
