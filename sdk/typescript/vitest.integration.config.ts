@@ -8,6 +8,6 @@ export default defineConfig({
     testTimeout: 240_000,
     // Real servers on a busy machine: what failed is tried once more, and the report says so.
     retry: 1,
-    hookTimeout: 240_000,
+    hookTimeout: 480_000,
   },
 });
