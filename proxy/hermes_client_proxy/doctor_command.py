@@ -34,6 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start no run (a real one spends a few tokens of the model on it)",
     )
+    parser.add_argument(
+        "--idle",
+        type=float,
+        default=40.0,
+        metavar="SECONDS",
+        help="how long an event stream is left silent, where the agent knows the scripted words "
+        "(40; 0: not at all)",
+    )
     parser.add_argument("--only-outside", action="store_true", help="leave this machine out")
     parser.add_argument("--json", action="store_true", help="write the findings as JSON")
 
@@ -112,6 +120,7 @@ async def _outside(
             set_cookie=line,
             key=settings.api_key if settings is not None else None,
             run=not args.no_run,
+            idle=args.idle,
             hermes_port=(upstream.port if upstream is not None else None) or HERMES_PORT,
         )
         return await examine(visit, told)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import SimpleCookie
 from typing import Any
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from .conformance.browser import Failed, Page
+from .conformance.browser import Event, Failed, Page
 from .contract import PREFIX
 from .doctor import Finding, Level, good, is_loopback
 
@@ -23,19 +24,26 @@ FIRST_BYTE = 3.0
 WORDS, STEP_MS = 12, 150
 # A busy machine holds a run up now and then, a web server that buffers holds up each.
 RUNS = 2
+# Below the smallest limit that the door itself has by default.
+LARGE_BODY = 900 * 1024
+HEARTBEAT = 30.0  # in so many seconds two come
 # Where a Hermes API server listens by itself.
 HERMES_PORT = 8642
 
 
 @dataclass
 class Visit:
-    """The address under examination. ``key``: what must not be found in any answer."""
+    """The address under examination. ``key``: what must not be found in any answer. ``idle``: how
+    long a stream is left silent, in seconds. ``scripted``: whether the agent knows the scripted
+    words, found out on the way."""
 
     page: Page
     signed_in: bool
     set_cookie: str | None = None
     key: str | None = field(default=None, repr=False)
     run: bool = True
+    idle: float = 40.0
+    scripted: bool = False
     hermes_port: int = HERMES_PORT
     seen: list[bytes] = field(default_factory=list, repr=False)
 
@@ -130,7 +138,9 @@ async def examine(visit: Visit, told: Callable[[str], None] = lambda what: None)
         ("is the sign-in good", _signed_in),
         ("which flags has the cookie", _cookie),
         ("does Hermes answer past the proxy", _past_the_proxy),
+        ("does a large request come through", _large_body),
         ("how do events arrive", _events),
+        (f"does a stream survive {visit.idle:g} s of silence", _silence),
         ("is the key in any answer", _key),
     ):
         told(what)
@@ -174,6 +184,18 @@ async def _entry(visit: Visit) -> list[Finding]:
                 "Every page at this address gets 403.",
                 f"MNOTE_WEB_PUBLIC_ORIGIN={visit.page.url}, and pass the Host header on "
                 "(nginx: proxy_set_header Host $host;)",
+            )
+        ]
+    if 300 <= health.status < 400:
+        to = health.headers.get("location", "").partition("?")[0]
+        return [
+            Finding(
+                Level.PROBLEM,
+                "address",
+                f"{visit.page.url}{PREFIX} sends on to {to or 'nowhere'} (HTTP {health.status})",
+                "Pages do not follow: what they write would be lost on the way, or be another's.",
+                "--url with the address itself; no `return 301` before "
+                f"`location {PREFIX}/` where pages are served",
             )
         ]
     return [
@@ -386,11 +408,14 @@ async def _one_run(visit: Visit) -> list[Finding]:
     began = time.monotonic()
     at: list[float] = []
     first: float | None = None
-    words = ""
+    words = output = ""
+    ended = False
     async with page.events(run_id, ids["sessionId"]) as (answer, events):
         if answer.status != 200:
             raise Failed(f"HTTP {answer.status} in place of the event stream")
-        async for event in events:
+        async for event in _to_the_end(events):
+            ended = ended or (event.terminal and not event.name)
+            output = str(event.data.get("output")) if ended else ""
             first = first if first is not None else time.monotonic() - began
             if event.kind == "message.delta" and not event.name:
                 at.append(event.at)
@@ -403,6 +428,22 @@ async def _one_run(visit: Visit) -> list[Finding]:
         told += f", the longest gap {max(gaps):.1f} s"
     due = (WORDS - 1) * STEP_MS / 1000
     scripted = f"word{WORDS}" in words
+    if not ended:
+        found.append(_cut(time.monotonic() - began))
+        return found
+    visit.scripted = output.endswith(f"word{WORDS}")
+    if visit.scripted and words != output:
+        found.append(
+            Finding(
+                Level.PROBLEM,
+                "events",
+                f"events are lost on the way: of {WORDS} words {len(at)} came, {told}",
+                "The panel shows an answer with holes, and perhaps no approval that waits.",
+                "nothing between may change text/event-stream: take filters and rewriting of "
+                "answers (nginx: sub_filter, a WAF's response rules) off for /api/hermes/",
+            )
+        )
+        return found
     heaped = scripted and (not gaps or at[-1] - at[0] < due / 3 or max(gaps) > due / 2)
     if heaped or (first or 0) > FIRST_BYTE:
         found.append(
@@ -418,6 +459,98 @@ async def _one_run(visit: Visit) -> list[Finding]:
     else:
         found.append(good("events", f"events come as they happen: {told}"))
     return found
+
+
+async def _to_the_end(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """The events until the stream ends, however it does."""
+    try:
+        async for event in events:
+            yield event
+    except Failed:
+        return
+
+
+def _cut(seconds: float) -> Finding:
+    return Finding(
+        Level.PROBLEM,
+        "events",
+        f"the event stream was cut after {seconds:.0f} s, before the run's end",
+        "The panel connects again and again, and shows what comes meanwhile late.",
+        "nginx: proxy_read_timeout 1h; (a heartbeat comes every 15 s, so any limit above that "
+        "will do; MNOTE_WEB_HERMES_HEARTBEAT_SECONDS makes it come more often)",
+    )
+
+
+async def _silence(visit: Visit) -> list[Finding]:
+    """Does a stream survive while the agent says nothing? It waits for an approval meanwhile."""
+    if not (visit.scripted and visit.idle > 0):
+        return []
+    page, ids = visit.page, visit.page.ids()
+    run_id = str((await page.start(ids, "approve ls doctor"))["runId"])
+    began = time.monotonic()
+    asked = ""
+    beats = 0
+    async with page.events(run_id, ids["sessionId"]) as (answer, events):
+        if answer.status != 200:
+            raise Failed(f"HTTP {answer.status} in place of the event stream")
+        cut = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(visit.idle):
+                async for event in _to_the_end(events):
+                    asked = str(event.data.get("approvalId") or asked)
+                    beats += event.name == "heartbeat"
+                cut = True
+    took = time.monotonic() - began
+    if asked:
+        answered = {**ids, "approvalId": asked, "choice": "deny"}
+        await page.ask("POST", f"/runs/{run_id}/approval", json=answered)
+    await page.ask("POST", f"/runs/{run_id}/abort", json=dict(ids))
+    if cut:
+        return [_cut(took)]
+    if visit.idle > HEARTBEAT and beats < 2:
+        return [
+            Finding(
+                Level.PROBLEM,
+                "events",
+                f"of the heartbeats of {visit.idle:g} s of silence {beats or 'none'} arrived",
+                "Without them pages and proxies take a silent stream for a dead one.",
+                "nothing between may hold back or take out small events: nginx: proxy_buffering "
+                "off; gzip off;",
+            )
+        ]
+    return [good("events", f"an event stream survives {visit.idle:g} s of silence")]
+
+
+async def _large_body(visit: Visit) -> list[Finding]:
+    """A request as large as the door takes: does it come through?"""
+    page = visit.page
+    raw = b'{"workspaceId": "doctor", "title": "' + b"x" * LARGE_BODY + b'"}'
+    headers = {"Content-Type": "application/json", "Sec-Fetch-Site": "same-origin", **page.headers}
+    if page.cookie:
+        headers["Cookie"] = page.cookie
+    try:
+        async with asyncio.timeout(page.patience):
+            async with page.client.post(
+                f"{page.url}{PREFIX}/sessions", data=raw, headers=headers, allow_redirects=False
+            ) as answer:
+                ours = "X-Trace-Id" in answer.headers
+                status = f"HTTP {answer.status}"
+    except TimeoutError:
+        raise Failed("no answer in time") from None
+    except (aiohttp.ClientError, OSError) as error:
+        ours, status = False, type(error).__name__
+    told = f"a request of {LARGE_BODY // 1024} KiB"
+    if ours:
+        return [good("requests", f"{told} comes through")]
+    return [
+        Finding(
+            Level.PROBLEM,
+            "requests",
+            f"{told} does not come through ({status})",
+            "Long messages, and pages with much on them, fail in a way that the panel cannot tell.",
+            "nginx, for /api/hermes/: client_max_body_size 2m;",
+        )
+    ]
 
 
 def _head(headers: Mapping[str, Any]) -> list[Finding]:

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from hermes_client_proxy import Settings, create_app, doctor, doctor_outside
 from hermes_client_proxy.auth import session_cookie
@@ -158,7 +158,12 @@ async def test_hermes_that_asks_for_no_key() -> None:
 async def other_site(answer: web.Response) -> AsyncIterator[str]:
     async def any_path(request: web.Request) -> web.Response:
         return web.Response(
-            body=answer.body, status=answer.status, content_type=answer.content_type
+            body=answer.body,
+            status=answer.status,
+            content_type=answer.content_type,
+            headers={"Location": answer.headers["Location"]}
+            if "Location" in answer.headers
+            else {},
         )
 
     app = web.Application()
@@ -187,7 +192,13 @@ async def visit(
         app = create_app(settings, authenticate=user_of)
         async with serving(layer(app)) as url, aiohttp.ClientSession() as client:
             page = Page(url, client, headers={"X-Test-User": "ann"}, patience=60.0)
-            fields = {"signed_in": True, "key": KEY, "hermes_port": hermes.port, **options}
+            fields = {
+                "idle": 0.3,
+                "signed_in": True,
+                "key": KEY,
+                "hermes_port": hermes.port,
+                **options,
+            }
             try:
                 yield Visit(page, **fields)
             finally:
@@ -209,7 +220,8 @@ async def test_sound_address_is_well() -> None:
 
     assert bad(found) == []
     assert [f.area for f in found] == [
-        "address", "origin", "host", "sign-in", "sign-in", "cookie", "events", "key",
+        "address", "origin", "host", "sign-in", "sign-in", "cookie", "requests", "events",
+        "events", "key",
     ]  # fmt: skip
 
 
@@ -344,6 +356,86 @@ async def test_events_that_were_held_up_once() -> None:
 
     finding = only(await outside(agent=HeldUpOnce), "events ")
     assert HeldUpOnce.held and finding.level is Level.GOOD
+
+
+class OneWordSwallowed(Layer):
+    """A filter that takes an event out."""
+
+    def part(self, scope: Scope, data: bytes) -> bytes:
+        return b"" if b'"delta":" word5"' in data else data
+
+
+async def test_events_that_are_swallowed() -> None:
+    """The rest comes as it should, but the words are not the answer."""
+    finding = only(await outside(OneWordSwallowed), "events are lost on the way")
+    assert finding.level is Level.PROBLEM
+    assert "/api/hermes/" in finding.change
+
+
+class NoEndOfTheStream(Layer):
+    """A web server that ends a stream before the run's own end."""
+
+    def part(self, scope: Scope, data: bytes) -> bytes:
+        return b"" if b"run.completed" in data else data
+
+
+async def test_stream_that_is_cut() -> None:
+    """The run went on, the page did not see its end."""
+    finding = only(await outside(NoEndOfTheStream), "before the run's end")
+    assert "proxy_read_timeout" in finding.change
+
+
+class SilenceIsCut(Layer):
+    """A web server that ends a stream as soon as the agent waits."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def cutting(message: Message) -> None:
+            waits = b"approval.request" in message.get("body", b"")
+            await send({**message, "more_body": False} if waits else message)
+
+        await super().__call__(scope, receive, cutting)
+
+
+async def test_silent_stream_that_is_cut() -> None:
+    """While the agent waits for an approval, say."""
+    finding = only(await outside(SilenceIsCut, idle=5.0), "before the run's end")
+    assert "proxy_read_timeout" in finding.change
+
+
+async def test_heartbeats_that_do_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are small, and come alone."""
+    monkeypatch.setattr(doctor_outside, "HEARTBEAT", 0.1)
+    finding = only(await outside(), "of the heartbeats")
+    assert "proxy_buffering off" in finding.change
+
+
+class SmallBodies(Layer):
+    """A web server that takes bodies of 16 KiB at most, and says so in words of its own."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        length = dict(scope.get("headers", ())).get(b"content-length", b"0")
+        if int(length) <= 16_384:
+            await super().__call__(scope, receive, send)
+            return
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 413, "headers": []})
+        await send({"type": "http.response.body", "body": b"<h1>413</h1>"})
+
+
+async def test_body_limit_of_the_web_server() -> None:
+    """The door takes 1 MiB, what stands before it must too."""
+    finding = only(await outside(SmallBodies), "does not come through (HTTP 413)")
+    assert finding.level is Level.PROBLEM
+    assert "client_max_body_size" in finding.change
+
+
+async def test_redirect() -> None:
+    """It is told where to; no page follows with what it writes."""
+    moved = web.Response(status=301, headers={"Location": "https://notes.example/?a=b"})
+    async with other_site(moved) as url, aiohttp.ClientSession() as client:
+        found = await examine(Visit(Page(url, client), signed_in=False))
+    assert "https://notes.example/ (HTTP 301)" in only(found, "sends on to").what
 
 
 async def test_events_that_are_compressed() -> None:
