@@ -112,7 +112,7 @@ async def _outside(
     async with aiohttp.ClientSession(cookie_jar=jar) as client:
         cookie, line = args.cookie or "", None
         if args.login:
-            cookie, line = await sign_in(client, args.login)
+            cookie, line = await sign_in(client, args.login, origin)
         upstream = urlsplit(settings.upstream_url or "") if settings is not None else None
         visit = Visit(
             Page(origin, client, cookie, headers, document=args.document),

@@ -249,6 +249,39 @@ async def _command(url: str, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, out.decode(), err.decode()
 
 
+async def test_sign_in_is_through_the_address_under_examination() -> None:
+    """The cookie has the name and the flags that a browser of that address gets."""
+    asked: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(f"{scope['path']}?{scope['query_string'].decode()}")
+        cookie = (b"set-cookie", b"session_of_this_port=value; HttpOnly")
+        await send({"type": "http.response.start", "status": 303, "headers": [cookie]})
+        await send({"type": "http.response.body"})
+
+    async with serving(app) as url, aiohttp.ClientSession() as client:
+        found, line = await sign_in(client, "http://127.0.0.1:1/login?token=t", url)
+
+    assert asked == ["/login?token=t"]
+    assert (found, line) == ("session_of_this_port=value", "session_of_this_port=value; HttpOnly")
+
+
+async def test_sign_in_link_that_works_only_where_it_is_written() -> None:
+    """Where the address does not pass the sign-in on, the link itself does."""
+
+    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 404, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        cookie = (b"set-cookie", b"session=value")
+        await send({"type": "http.response.start", "status": 303, "headers": [cookie]})
+        await send({"type": "http.response.body"})
+
+    async with serving(app) as own, serving(nothing) as url, aiohttp.ClientSession() as client:
+        assert (await sign_in(client, f"{own}/login?token=t", url))[0] == "session=value"
+
+
 async def test_sign_in_link_that_is_none() -> None:
     """A dead address, or one that gives no cookie."""
     async with aiohttp.ClientSession() as client:

@@ -98,11 +98,29 @@ def headers_of(items: list[str]) -> dict[str, str]:
     return found
 
 
-async def sign_in(client: aiohttp.ClientSession, link: str) -> tuple[str, str]:
+async def sign_in(
+    client: aiohttp.ClientSession, link: str, origin: str | None = None
+) -> tuple[str, str]:
     """Redeem a sign-in link: the Cookie header to send, and the Set-Cookie line as it came.
+
+    With ``origin`` it is redeemed there, as a browser of that address would: the cookie has the
+    name and the flags that it has there. Where that gives none, as it is written.
 
     Raises ValueError with a sentence.
     """
+    there = link
+    if origin is not None:
+        parts = urlsplit(link)
+        there = f"{origin}{parts.path}?{parts.query}"
+    try:
+        return await _redeem(client, there)
+    except ValueError:
+        if there == link:
+            raise
+    return await _redeem(client, link)
+
+
+async def _redeem(client: aiohttp.ClientSession, link: str) -> tuple[str, str]:
     import aiohttp as http
 
     try:
@@ -163,7 +181,7 @@ async def _run(args: argparse.Namespace, origin: str, headers: dict[str, str]) -
         cookie = args.cookie or ""
         try:
             if args.login:
-                cookie, _ = await sign_in(client, args.login)
+                cookie, _ = await sign_in(client, args.login, origin)
             page = Page(
                 origin,
                 client,
