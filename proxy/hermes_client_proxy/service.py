@@ -296,10 +296,10 @@ class Service:
                 refused = reply.status != 404
         except (NoAnswer, ProxyError):
             refused = False
-        if not refused:
+        if not refused and session_id not in self._titles:
             # The run ended before Hermes had made its session, or Hermes is away: the next run may
             # do what this one could not.
-            self._titles.setdefault(session_id, title)
+            self.expect_title(session_id, title)
         log.warning("title_not_set", trace_id=trace.trace_id)
 
     # -- a run under way --------------------------------------------------------------------------
