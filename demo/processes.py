@@ -130,18 +130,22 @@ def port_is_free(host: str, port: int) -> bool:
     return True
 
 
+_named: set[int] = set()
+
+
 def free_port() -> int:
     """A loopback port that nobody uses now, and that the system gives to nobody by itself.
 
     A port of the system's own choice could be given away again before its program listens there:
-    to a program that asks for any port, or to the near end of a connection.
+    to a program that asks for any port, or to the near end of a connection. No port is named twice.
     """
     low, high = handed_out_ports()
-    others = [*range(20_000, low), *range(high + 1, 65_536)]
+    others = [p for p in (*range(20_000, low), *range(high + 1, 65_536)) if p not in _named]
     dice = random.SystemRandom()
     port: int
     for _ in range(100):
         if others and port_is_free("127.0.0.1", port := dice.choice(others)):
+            _named.add(port)
             return port
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))

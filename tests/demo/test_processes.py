@@ -132,6 +132,7 @@ def test_a_free_port_is_given_to_nobody_else_meanwhile() -> None:
         anybody.bind(("127.0.0.1", 0))
         low, high = handed_out_ports()
         assert low <= anybody.getsockname()[1] <= high
-    ports = [free_port() for _ in range(50)]
+    ports = [free_port() for _ in range(300)]
+    assert len(set(ports)) == 300
     assert all(port < low or port > high for port in ports)
     assert all(1024 < port < 65_536 for port in ports)
