@@ -183,6 +183,26 @@ async def test_a_machine_that_was_busy_once_is_no_fault(monkeypatch: pytest.Monk
     assert busy.held and failures(results) == {}
 
 
+async def test_one_fault_that_every_check_meets_is_told_as_one(unpunished: None) -> None:
+    """Hundreds of failures have one line that says what they have in common."""
+
+    class AnotherVersion(Faithful):
+        async def outward(self, talk: Any, frame: dict[str, Any], raw: Any) -> Any:
+            return ({**frame, "v": 2},) if frame.get("t") == "ready" else (raw,)
+
+    async with door() as port, between(AnotherVersion(), port) as middle:
+        target = dataclasses.replace(at(middle, patience=PATIENCE), offers=frozenset())
+        results = await Suite(target, only=["turns: *", "other: *"], quick=True).run()
+
+    failed = [result for result in results if result.status == FAILED]
+    ((why, number), *_) = report.shared_reasons(failed)
+    assert number == len(failed) > 10
+    assert "$.v" in why and "step" not in why
+    shown = io.StringIO()
+    report.conclude(Console(file=shown, width=200), results, 1.0, scripted=True)
+    assert f"{number} of them for one reason:" in shown.getvalue()
+
+
 # What no man in the middle can be: it answers pings by itself, and reads for itself.
 
 

@@ -22,7 +22,7 @@ from hermes_client_proxy.conformance import asking, report, running
 from hermes_client_proxy.conformance.browser import Page, vectors
 from hermes_client_proxy.conformance.command import headers_of, origin_of, sign_in
 from hermes_client_proxy.conformance.suite import FAILED, NOT_RUN, Result, Suite, summary
-from tests.proxy.broken_browser_doors import FAULTS, Layer
+from tests.proxy.broken_browser_doors import FAULTS, Headers, Layer
 from tests.proxy.running import PATIENCE, serving, user_of
 from tests.proxy.scripted_hermes import ScriptedHermes
 from tests.proxy.small_hermes import KEY
@@ -85,6 +85,22 @@ async def test_kit_names_the_fault(fault: type[Layer], title: str) -> None:
     named = failures(results)
     assert list(named) == [title]
     assert len(named[title]) > 15
+
+
+async def test_one_fault_that_every_check_meets_is_told_as_one() -> None:
+    """Many failures have one line that says what they have in common."""
+    async with page(HeadersWithoutTrace) as at:
+        results = await conform(at, only=["answers: *"])
+
+    failed = [result for result in results if result.status == FAILED]
+    ((why, number), *_) = report.shared_reasons(failed)
+    assert number > 10 and why == "X-Request-Id is missing"
+
+
+class HeadersWithoutTrace(Layer):
+    def answer(self, scope: Scope, status: int, headers: Headers, body: bytes) -> tuple[int, bytes]:
+        headers[:] = [(n, v) for n, v in headers if n != b"x-request-id"]
+        return status, body
 
 
 def test_faults_are_many() -> None:

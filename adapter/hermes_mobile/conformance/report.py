@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,11 @@ from .suite import FAILED, NOT_RUN, PASSED, Result, Suite, reference, summary
 from .target import Target
 
 MARKS = {PASSED: "[green]✓[/]", FAILED: "[red]✗[/]", NOT_RUN: "[yellow]–[/]"}
+
+# So many checks that failed alike have one cause.
+SHARED, MOST_SHARED = 4, 3
+# Where in a check it came about, and the frame in which: what differs from check to check.
+_WHERE = re.compile(r"^step \d+ of \d+ \([^)]*\): |, in \{.*$", re.DOTALL)
 
 
 def _allowed(character: str) -> bool:
@@ -98,6 +104,10 @@ def conclude(
             console.print(f"  {MARKS[FAILED]} {escape(result.check.title)}", highlight=False)
         if len(failed) > 40:
             console.print(f"  … and {len(failed) - 40} more, above")
+        for told, number in shared_reasons(failed):
+            console.print(
+                f"[bold]{number} of them for one reason:[/] {escape(told)}", highlight=False
+            )
     elif counted[PASSED]:
         console.print(f"[green bold]All {_ran(results)} checks passed[/] in {seconds:.0f} s.")
     else:
@@ -113,6 +123,12 @@ def conclude(
             "`hermes-mobile serve --agent demo`, or leave its checks out with --no-agent.",
             highlight=False,
         )
+
+
+def shared_reasons(failed: Sequence[Result]) -> list[tuple[str, int]]:
+    """What many checks failed for alike: one fault of a server that every check comes across."""
+    told = Counter(_WHERE.sub("", result.reason) for result in failed)
+    return [(why, number) for why, number in told.most_common(MOST_SHARED) if number >= SHARED]
 
 
 def _ran(results: Sequence[Result]) -> int:
