@@ -35,7 +35,12 @@ export class MarkdownView {
   }
 
   set words(words: MarkdownWords) {
+    if (words === this.#words) return;
     this.#words = words;
+    if (this.#shown === undefined) return;
+    // What stands beside the code is written in the new language as well.
+    this.#keys = [];
+    this.#render();
   }
 
   /** Shows `text`: at once if there is time, else with what has come by then. */

@@ -38,6 +38,7 @@ const pages = {
         },
       },
     });
+    await escapeCharacters(join(dist, "panel/hermes-panel.js"));
     await nameByContent(join(dist, "panel"), "hermes-panel.js");
   },
   async sample() {
@@ -95,6 +96,19 @@ function classicScript() {
           .replace(/<link rel="stylesheet" crossorigin/g, '<link rel="stylesheet"'),
     },
   };
+}
+
+/**
+ * A page may include the script without saying in which encoding it is, and a server may not say it
+ * either: then only plain ASCII is read as it was written.
+ *
+ * @param {string} file
+ */
+async function escapeCharacters(file) {
+  const text = await readFile(file, "utf8");
+  /** @param {string} unit */
+  const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  await writeFile(file, text.replace(/[\u0080-\uffff]/g, escaped));
 }
 
 /**

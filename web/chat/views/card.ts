@@ -62,6 +62,7 @@ export class CardView extends View {
     const host = this.find<HTMLElement>(".markdown");
     if (host !== undefined) {
       this.#markdown ??= new MarkdownView(host, this.words);
+      this.#markdown.words = this.words;
       this.#markdown.update(this.entry.card.text, true);
     }
     if (changed.has("writing") && this.writing) this.find<HTMLElement>("textarea")?.focus();

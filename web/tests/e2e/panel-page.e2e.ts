@@ -181,6 +181,19 @@ test("stands in the direction of its words, and every text in its own", async ()
   browser.expectCalm();
 });
 
+test("says everything in another language at once, beside a piece of code too", async () => {
+  await open();
+  await ask("```\nx = 1\n```");
+  const bar = page.locator("hermes-panel .code-bar");
+  expect(await bar.textContent()).toBe("CodeCopy");
+  await page.evaluate(() => {
+    document.querySelector("hermes-panel")?.setAttribute("lang", "ru-RU");
+  });
+  await expect.poll(() => bar.textContent()).toBe("КодКопировать");
+  expect(await page.locator("hermes-panel .panel").getAttribute("lang")).toBe("ru");
+  browser.expectCalm();
+});
+
 test("asks without what a page tells wrongly, and tells the page's owner", async () => {
   await open();
   await page.evaluate(() => {
