@@ -196,13 +196,20 @@ def _origin(text: str) -> str:
 
 def _networks(text: str) -> tuple[Network, ...]:
     try:
-        return tuple(
-            ipaddress.ip_network(part.strip(), strict=False)
-            for part in text.split(",")
-            if part.strip()
-        )
+        return tuple(_network(part.strip()) for part in text.split(",") if part.strip())
     except ValueError:
         raise SettingsError("give addresses or networks such as 127.0.0.1,10.0.0.0/8") from None
+
+
+def _network(text: str) -> Network:
+    """A network as a peer's address is read: no zone, and IPv4-mapped is IPv4."""
+    address, slash, length = text.partition("/")
+    network = ipaddress.ip_network(address.partition("%")[0] + slash + length, strict=False)
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return ipaddress.IPv4Network((mapped, network.prefixlen - 96))
+    return network
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -722,6 +722,10 @@ def _checked_id(id: str | None) -> str:
     return _checked_text("the message id", id)
 
 
+# Names of parameters under which people put secrets into addresses.
+_SECRET_NAME = re.compile(r"token|secret|passw(or)?d|api[_-]?key", re.IGNORECASE)
+
+
 def _websocket_url(url: str) -> str:
     """The address to connect to: http(s) becomes ws(s), and a bare host gets the door's usual
     path."""
@@ -733,7 +737,8 @@ def _websocket_url(url: str) -> str:
     scheme = {"http": "ws", "https": "wss"}.get(split.scheme, split.scheme) if usable else ""
     if scheme not in ("ws", "wss"):
         raise ValueError("the address must look like ws://HOST:PORT/ws or wss://HOST/ws")
-    if any("token" in name.lower() for name, _ in parse_qsl(split.query, keep_blank_values=True)):
+    names = (name for name, _ in parse_qsl(split.query, keep_blank_values=True))
+    if any(_SECRET_NAME.search(name) for name in names):
         raise ValueError(
             "the address carries a token; addresses end up in logs, so give it as token=… instead"
         )

@@ -60,6 +60,24 @@ def test_values_are_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "network"),
+    [
+        ("10.0.0.7", "10.0.0.7/32"),
+        ("10.0.0.7/8", "10.0.0.0/8"),
+        ("::ffff:10.0.0.7", "10.0.0.7/32"),
+        ("::ffff:10.0.0.7/104", "10.0.0.0/8"),
+        ("fe80::1%eth0", "fe80::1/128"),
+        ("::/0", "::/0"),
+    ],
+)
+def test_a_trusted_proxy_is_known_however_its_address_is_written(
+    written: str, network: str
+) -> None:
+    settings = Settings.from_env({"MNOTE_WEB_TRUSTED_PROXIES": written})
+    assert [str(each) for each in settings.trusted_proxies] == [network]
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         (URL, "127.0.0.1:8642"),

@@ -154,6 +154,9 @@ async def test_a_device_id_chosen_by_the_server_is_kept_over_reconnects(tmp_path
         "ws://h:port/ws",
         "ws://h:99999/ws",
         "ws://h/ws?token=abc",
+        "ws://h/ws?a=1&%74oken=abc",
+        "ws://h/ws?Password=abc",
+        "ws://h/ws?x-api-key=abc",
         "ws://h/ws?x=1&App_Token=z",
     ],
 )
