@@ -149,10 +149,11 @@ class HermesProcess:
         self.stop()
         self._start_gateway()
 
-    def stop(self) -> None:
-        """SIGTERM to the gateway; returns when it has ended."""
+    def stop(self, patience: float = 60.0) -> None:
+        """SIGTERM to the gateway, and SIGKILL after so many seconds, as a service manager does;
+        returns when it has ended."""
         if self._gateway is not None:
-            stop([self._gateway], patience=60.0)
+            stop([self._gateway], patience=patience)
 
     def kill(self) -> None:
         """SIGKILL to the gateway, as a crash; `revive()` starts it again."""

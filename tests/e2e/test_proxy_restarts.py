@@ -62,10 +62,13 @@ async def test_hermes_restarts_and_the_stream_ends_truthfully(
 ) -> None:
     hermes = await asyncio.to_thread(new_hermes)
     async with Door(hermes, tmp_path) as door, door.page("doc_hermes") as page:
-        run_id = (await page.start("stream 600 100"))["runId"]
+        run_id = (await page.start("stream 1500 100"))["runId"]
         reading = asyncio.create_task(page.read(run_id))
         await page.read_until(run_id, "message.delta", 3)
-        await asyncio.to_thread(getattr(hermes, way))
+        if way == "kill":
+            await asyncio.to_thread(hermes.kill)
+        else:  # its API server would wait for the run, to its end or for a minute
+            await asyncio.to_thread(hermes.stop, 20.0)
         await asyncio.to_thread(hermes.revive)
 
         end = end_of(await reading)

@@ -30,7 +30,7 @@ async def test_hermes_killed_at_each_step(new_hermes: NewHermes, tmp_path: Path)
 
     async with Door(hermes, tmp_path) as proxy, proxy.page("doc_killed") as page:
         # While an answer grows on the device, and a run on the page.
-        run_id = (await page.start("stream 600 100"))["runId"]
+        run_id = (await page.start("stream 1500 100"))["runId"]
         reading = asyncio.create_task(page.read(run_id))
         await page.read_until(run_id, "message.delta", 3)
         async with device("tel") as before:
