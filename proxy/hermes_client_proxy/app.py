@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import msgspec
-from starlette.datastructures import QueryParams
-from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import contract, conversation
@@ -33,91 +31,32 @@ from .contract import (
     LEGACY_PATH,
     NOT_FOUND,
     PREFIX,
-    TOO_LARGE,
     UNAUTHORIZED,
     UNCONFIGURED,
     UPSTREAM_UNAVAILABLE,
     ProxyError,
     bad_request,
 )
-from .counters import Spent, status_class
+from .counters import status_class
+from .exchange import Exchange
 from .guard import check_json, check_origin
 from .headers import values
 from .logs import fingerprint, log, where
 from .metrics import CONTENT_TYPE, check_reader, exposition
+from .paths import METRICS_PATH, contract_path, path_shape, route_label
 from .runlog import Reader
 from .runs import Run
 from .service import MAX_LIMIT, Service
 from .session_ids import check_document_id, check_session_id, session_id_for
 from .settings import Settings
 from .streams import stream
-from .upstream import Trace
 
 VERSION = "1.0.0"
-METRICS_PATH = "/metrics"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _WELCOME = (
     f"This is the Hermes client proxy. A page of this origin that is signed in may ask it under "
     f"{PREFIX}. No pages are served here; start it with --pages FOLDER to serve yours.\n"
 ).encode()
-_BODY_TIMEOUT = 30.0
-_REFUSED_BODY_TIMEOUT = 2.0
-
-
-class _TraceOnly(msgspec.Struct):
-    traceId: Any = None
-
-
-class Exchange:
-    """One request and what is known about it so far."""
-
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.request = Request(scope, receive)
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self.method: str = scope["method"]
-        self.query = QueryParams(scope.get("query_string", b""))
-        self.request_id = contract.made_id("req_")
-        self.params: dict[str, str] = {}
-        self.began = time.monotonic()
-        self.spent = Spent()
-        self.bytes_in = 0
-        self.body_asked = False
-        self.plain_send: Send | None = None
-        """The server's own send, for what is sent often."""
-        self.user = User("")
-        self.given_trace = next(
-            (
-                value
-                for value in (
-                    *self.query.getlist("traceId"),
-                    *values(self.headers, b"x-trace-id"),
-                )
-                if contract.valid_trace_id(value)
-            ),
-            None,
-        )
-        self.trace_id = self.given_trace or contract.made_id("trace_")
-
-    @property
-    def trace(self) -> Trace:
-        return Trace(self.trace_id, self.request_id, self.spent)
-
-    @property
-    def timing(self) -> str:
-        """The time so far, in all and waiting for Hermes, as Server-Timing: milliseconds."""
-        total = (time.monotonic() - self.began) * 1000
-        timing = f"total;dur={total:.1f}"
-        if self.spent.upstream:
-            timing += f", upstream;dur={self.spent.upstream * 1000:.1f}"
-        return timing
-
-    def adopt_trace(self, raw: bytes) -> None:
-        """The body's trace id goes before the others."""
-        try:
-            found = msgspec.json.decode(raw, type=_TraceOnly).traceId
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return
-        if contract.valid_trace_id(found):
-            self.given_trace = self.trace_id = found
 
 
 Answer = msgspec.Struct
@@ -221,7 +160,7 @@ class ProxyApp:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._follow_loop()
-        exchange = Exchange(scope, receive)
+        exchange = Exchange(scope, receive, self.settings.max_body)
         sent: list[int] = []
         bytes_out = 0
         first_byte = 0.0
@@ -237,7 +176,7 @@ class ProxyApp:
 
         exchange.plain_send = send
 
-        path = _path(scope)
+        path = contract_path(scope)
         try:
             if path == LEGACY_PATH:
                 await self._guard_legacy(exchange, scope, receive, watched)
@@ -247,7 +186,7 @@ class ProxyApp:
                     await self._send_json(exchange, watched, 200, answer)
         except ProxyError as error:
             if not sent:
-                await self._learn_trace(exchange)
+                await exchange.learn_trace()
                 await self._send_error(exchange, watched, error)
         except asyncio.CancelledError:
             raise
@@ -258,7 +197,7 @@ class ProxyApp:
             failed = ProxyError(UPSTREAM_UNAVAILABLE, "The request could not be carried out.")
             await self._send_error(exchange, watched, failed)
         finally:
-            counters, route = self._counters, _route(path)
+            counters, route = self._counters, route_label(path)
             counters.requests[route, status_class(sent[0] if sent else 0)] += 1
             if sent:
                 counters.request_seconds[route].add(first_byte - exchange.began)
@@ -267,7 +206,7 @@ class ProxyApp:
         log.info(
             "request",
             method=exchange.method if exchange.method in _METHODS else "?",
-            route=_shape(path),
+            route=path_shape(path),
             status=sent[0] if sent else 0,
             ms=round((time.monotonic() - exchange.began) * 1000, 1),
             upstream_ms=round(exchange.spent.upstream * 1000, 1),
@@ -378,15 +317,15 @@ class ProxyApp:
     # -- routes -----------------------------------------------------------------------------------
 
     async def _sessions(self, exchange: Exchange, send: Send) -> Answer:
-        document_id = check_document_id(_required(exchange, "documentId"))
-        workspace_id = contract.check_workspace_id(_required(exchange, "workspaceId"))
-        limit = _limit(exchange)
+        document_id = check_document_id(exchange.required("documentId"))
+        workspace_id = contract.check_workspace_id(exchange.required("workspaceId"))
+        limit = exchange.limit(MAX_LIMIT)
         await self._may(exchange, workspace_id, document_id)
         found = await self.service.sessions(exchange.trace, document_id, limit)
         return contract.SessionList(True, exchange.trace_id, found)
 
     async def _create_session(self, exchange: Exchange, send: Send) -> Answer:
-        wanted = await self._body(exchange, contract.CreateSession)
+        wanted = await exchange.body(contract.CreateSession)
         contract.check_workspace_id(wanted.workspaceId)
         session_id = session_id_for(wanted.documentId, exchange.trace_id)
         await self._may(exchange, wanted.workspaceId, wanted.documentId)
@@ -398,8 +337,8 @@ class ProxyApp:
         session_id = exchange.params["session_id"]
         await self._may_session(
             exchange,
-            _optional(exchange, "workspaceId"),
-            _optional(exchange, "documentId"),
+            exchange.optional("workspaceId"),
+            exchange.optional("documentId"),
             session_id,
         )
         rows, usage = await self.service.session(exchange.trace, session_id)
@@ -407,7 +346,7 @@ class ProxyApp:
         return contract.SessionDetail(True, session_id, exchange.trace_id, messages, usage)
 
     async def _start(self, exchange: Exchange, send: Send) -> Answer:
-        wanted = await self._body(exchange, contract.StartRun)
+        wanted = await exchange.body(contract.StartRun)
         await self._may_session(exchange, wanted.workspaceId, wanted.documentId, wanted.sessionId)
         if not wanted.message.strip():
             raise bad_request("message is empty; send the user's words.")
@@ -426,11 +365,11 @@ class ProxyApp:
 
     async def _events(self, exchange: Exchange, send: Send) -> None:
         run_id = contract.check_run_id(exchange.params["run_id"])
-        session_id = _required(exchange, "sessionId")
+        session_id = exchange.required("sessionId")
         await self._may_session(
             exchange,
-            _optional(exchange, "workspaceId"),
-            _optional(exchange, "documentId"),
+            exchange.optional("workspaceId"),
+            exchange.optional("documentId"),
             session_id,
         )
         run = await self.service.run(exchange.trace, run_id, session_id)
@@ -443,7 +382,7 @@ class ProxyApp:
             await self._send(exchange, send, 204, b"", None)
             return
         try:
-            head = self._head(exchange, b"text/event-stream; charset=utf-8", b"no-transform")
+            head = exchange.head(b"text/event-stream; charset=utf-8", b"no-transform")
             head.append((b"x-accel-buffering", b"no"))
             await send({"type": "http.response.start", "status": 200, "headers": head})
             assert exchange.plain_send is not None
@@ -472,7 +411,7 @@ class ProxyApp:
 
     async def _abort(self, exchange: Exchange, send: Send) -> Answer:
         run_id = contract.check_run_id(exchange.params["run_id"])
-        wanted = await self._body(exchange, contract.AbortRun)
+        wanted = await exchange.body(contract.AbortRun)
         await self._may_session(exchange, wanted.workspaceId, wanted.documentId, wanted.sessionId)
         run = await self.service.run(exchange.trace, run_id, wanted.sessionId)
         events = await self.service.abort(exchange.trace, run)
@@ -480,7 +419,7 @@ class ProxyApp:
 
     async def _approve(self, exchange: Exchange, send: Send) -> Answer:
         run_id = contract.check_run_id(exchange.params["run_id"])
-        wanted = await self._body(exchange, contract.AnswerApproval)
+        wanted = await exchange.body(contract.AnswerApproval)
         contract.check_approval_id(wanted.approvalId)
         await self._may_session(exchange, wanted.workspaceId, wanted.documentId, wanted.sessionId)
         run = await self.service.run(exchange.trace, run_id, wanted.sessionId)
@@ -544,7 +483,7 @@ class ProxyApp:
         self._check_origin(exchange)
         raw = b""
         if exchange.method == "POST":
-            raw = await self._raw_body(exchange)
+            raw = await exchange.raw_body()
             exchange.adopt_trace(raw)
             try:
                 asked = msgspec.json.decode(raw)
@@ -569,58 +508,7 @@ class ProxyApp:
 
         await self._legacy(scope, replay, send)
 
-    # -- bodies in and out ------------------------------------------------------------------------
-
-    async def _learn_trace(self, exchange: Exchange) -> None:
-        """A refusal from before the body was read carries the body's trace id all the same."""
-        if exchange.method in ("POST", "PUT", "PATCH", "DELETE") and not exchange.body_asked:
-            # RuntimeError: an ``authenticate`` has read the body and kept nothing of it.
-            with contextlib.suppress(ProxyError, RuntimeError):
-                exchange.adopt_trace(await self._raw_body(exchange, _REFUSED_BODY_TIMEOUT))
-
-    async def _raw_body(self, exchange: Exchange, patience: float = _BODY_TIMEOUT) -> bytes:
-        exchange.body_asked = True
-        limit = self.settings.max_body
-        too_large = ProxyError(TOO_LARGE, f"The body is larger than {limit} bytes.")
-        for length in values(exchange.headers, b"content-length"):
-            if re.fullmatch(r"[0-9]{1,4000}", length) and int(length) > limit:
-                raise too_large
-        parts: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(patience):
-                # The host's ``authenticate`` may have read it already; the request keeps it then.
-                async with contextlib.aclosing(exchange.request.stream()) as body:
-                    async for part in body:
-                        size += len(part)
-                        exchange.bytes_in = size
-                        if size > limit:
-                            raise too_large
-                        parts.append(part)
-                return b"".join(parts)
-        except ClientDisconnect:
-            raise bad_request("The body broke off.") from None
-        except TimeoutError:
-            raise bad_request("The body did not come in time.") from None
-
-    async def _body(self, exchange: Exchange, kind: type[contract.T]) -> contract.T:
-        raw = await self._raw_body(exchange)
-        exchange.adopt_trace(raw)
-        return contract.decode(raw, kind)
-
-    def _head(
-        self, exchange: Exchange, content_type: bytes | None, cache: bytes = b"no-store"
-    ) -> list[tuple[bytes, bytes]]:
-        head = [
-            (b"cache-control", b"no-cache, " + cache if cache != b"no-store" else cache),
-            (b"x-content-type-options", b"nosniff"),
-            (b"x-trace-id", exchange.trace_id.encode()),
-            (b"x-request-id", exchange.request_id.encode()),
-            (b"server-timing", exchange.timing.encode()),
-        ]
-        if content_type is not None:
-            head.append((b"content-type", content_type))
-        return head
+    # -- answers -----------------------------------------------------------------------------------
 
     async def _send(
         self,
@@ -631,7 +519,7 @@ class ProxyApp:
         content_type: bytes | None,
         more: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
-        head = self._head(exchange, content_type) + (more or [])
+        head = exchange.head(content_type) + (more or [])
         if status != 204:
             head.append((b"content-length", str(len(body)).encode()))
         redactor = self.service.redactor
@@ -690,81 +578,3 @@ def create_app(
     enter ``app.lifespan()`` in that application's lifespan.
     """
     return ProxyApp(settings, authenticate=authenticate, authorize=authorize, legacy=legacy)
-
-
-def _path(scope: Scope) -> str:
-    """The path as the contract names it, wherever the application is mounted.
-
-    The contract's own path may begin anywhere in ``root_path`` or right after it: a host mounts the
-    application at the prefix, and may itself be mounted somewhere.
-    """
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "").rstrip("/")
-    if not root:
-        return path
-    # Some frameworks leave the mount out of the path.
-    whole = path if path == root or path.startswith(root + "/") else root + path
-    for begin in (PREFIX, LEGACY_PATH):
-        at = whole.find(begin)
-        if 0 <= at <= len(root) and whole[at + len(begin) :][:1] in ("", "/"):
-            return whole[at:]
-    return path
-
-
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_PLAIN_ROUTES = {
-    LEGACY_PATH: "legacy",
-    METRICS_PATH: "metrics",
-    **{
-        f"{PREFIX}/{name}": name
-        for name in ("sessions", "runs", "models", "tools", "health", "login", "metrics")
-    },
-}
-
-
-def _route(path: str) -> str:
-    """The route of a path for the metrics: one of ``counters.ROUTES``."""
-    plain = _PLAIN_ROUTES.get(path)
-    if plain is not None or not path.startswith(PREFIX + "/"):
-        return plain or "other"
-    match path[len(PREFIX) + 1 :].split("/"):
-        case ["sessions", _]:
-            return "session"
-        case ["events", _]:
-            return "events"
-        case ["runs", _, ("abort" | "approval") as what]:
-            return what
-    return "other"
-
-
-def _shape(path: str) -> str:
-    """The route of a path for the log, ids left out."""
-    if not path.startswith(PREFIX):
-        return path if path in (LEGACY_PATH, METRICS_PATH) else "?"
-    parts = path[len(PREFIX) :].split("/")
-    known = ("sessions", "runs", "events", "abort", "approval", "models", "tools", "health")
-    own = (*known, "login", "metrics", "")
-    return "/".join(part if part in own else "*" for part in parts[:5])
-
-
-def _optional(exchange: Exchange, name: str) -> str | None:
-    found = exchange.query.getlist(name)
-    if len(found) > 1:
-        raise bad_request(f"Give {name} once.")
-    return found[0] if found else None
-
-
-def _required(exchange: Exchange, name: str) -> str:
-    value = _optional(exchange, name)
-    if not value:
-        raise bad_request(f"The query parameter {name} is missing.")
-    return value
-
-
-def _limit(exchange: Exchange) -> int:
-    text = _optional(exchange, "limit")
-    if text is None:
-        return 20
-    if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_LIMIT:
-        raise bad_request(f"limit must be a whole number from 1 to {MAX_LIMIT}.")
-    return int(text)

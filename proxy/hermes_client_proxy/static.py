@@ -10,8 +10,9 @@ from starlette.responses import PlainTextResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from .app import METRICS_PATH, ProxyApp
+from .app import ProxyApp
 from .contract import LEGACY_PATH, PREFIX
+from .paths import METRICS_PATH
 
 PACKAGED = Path(__file__).parent / "pages"
 """The pages that the distribution carries, where they have been built."""

@@ -14,10 +14,10 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from hermes_client_proxy import ToolEntry
-from hermes_client_proxy.app import METRICS_PATH, _route
 from hermes_client_proxy.contract import PREFIX
 from hermes_client_proxy.counters import OPERATIONS, ROUTES, Spread, operation, status_class
 from hermes_client_proxy.metrics import _buckets, check_reader
+from hermes_client_proxy.paths import METRICS_PATH, route_label
 from hermes_client_proxy.settings import Settings, SettingsError
 from tests.proxy.running import IDS, SESSION, Browser, browsing
 from tests.proxy.small_hermes import KEY, SmallHermes, error, message_row, session_row
@@ -384,11 +384,11 @@ async def test_the_token_never_leaves_in_an_answer() -> None:
 
 def test_routes_and_operations_are_closed_lists() -> None:
     for path in ("/", "/api", PREFIX, f"{PREFIX}/", f"{PREFIX}/runs/x", f"{PREFIX}/runs/x/y"):
-        assert _route(path) == "other"
+        assert route_label(path) == "other"
     paths = ("sessions", "sessions/x", "runs", "events/x", "runs/x/abort", "runs/x/approval")
-    found = [_route(f"{PREFIX}/{path}") for path in paths]
+    found = [route_label(f"{PREFIX}/{path}") for path in paths]
     assert found == ["sessions", "session", "runs", "events", "abort", "approval"]
-    assert {_route(METRICS_PATH), _route("/api/ai-agent/run")} == {"metrics", "legacy"}
+    assert {route_label(METRICS_PATH), route_label("/api/ai-agent/run")} == {"metrics", "legacy"}
     assert set(found) <= set(ROUTES)
     assert operation("GET", "/v1/runs/any.thing/stop") == "stop"
     assert operation("PATCH", "/api/sessions/x") == "title"
