@@ -147,7 +147,9 @@ class Doorstep(HttpToolsProtocol):
         self._enter()
         self._waiting[self] = self.loop.call_later(seconds, self._give_up)
         if len(self._waiting) > MAX_WAITING:
-            self._send_one_away()
+            # Of many that come at once most have sent their request already: what has come is read
+            # in the loop's next turn, and only who is still waiting after that makes room.
+            self.loop.call_soon(self.loop.call_soon, self._make_room)
 
     def _enter(self) -> None:
         timer = self._waiting.pop(self, None)
@@ -157,8 +159,14 @@ class Doorstep(HttpToolsProtocol):
             Doorstep._all_bytes -= self._bytes
             self._bytes = 0
 
-    def _send_one_away(self) -> None:
-        next(iter(self._idle or self._waiting))._give_up()
+    @classmethod
+    def _make_room(cls) -> None:
+        while len(cls._waiting) > MAX_WAITING:
+            cls._send_one_away()
+
+    @classmethod
+    def _send_one_away(cls) -> None:
+        next(iter(cls._idle or cls._waiting))._give_up()
 
     def _give_up(self) -> None:
         self._enter()
